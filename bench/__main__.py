@@ -1,4 +1,4 @@
-"""``python -m bench``: Windlass and its peers on the same work, in one run. See bench/README.md."""
+"""``python -m bench``: Tidewheel and its peers on the same work, in one run. See bench/README.md."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_arguments(
     parser.add_argument("--output", type=Path, help="write every repetition here, as JSON")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where peers are installed")
     parser.add_argument("--list", action="store_true", help="list systems and workloads")
-    parser.add_argument("--quick", action="store_true", help="only: has Windlass become slower?")
+    parser.add_argument("--quick", action="store_true", help="only: has Tidewheel become slower?")
     parser.add_argument("--save", action="store_true", help="with --quick: make this the reference")
     options = parser.parse_args(words)
     if options.repeat < 1 or not 0 < options.scale <= 10:

@@ -38,7 +38,7 @@ class Environment:
 
 def default_cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "windlass-bench"
+    return Path(base) / "tidewheel-bench"
 
 
 def prepare(system: System, cache: Path) -> Environment:

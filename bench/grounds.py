@@ -131,7 +131,7 @@ class Redis:
         self.durable = durable
         self.version = _redis_version(program)
         account = server_account()
-        self.directory = account.make_directory("windlass-redis-")
+        self.directory = account.make_directory("tidewheel-redis-")
         self.port = free_port()
         fsync = ["--appendonly", "yes", "--appendfsync", "always"] if durable else []
         log = self.directory / "redis.log"
@@ -192,7 +192,7 @@ class Grounds:
         """An empty one; what is in it goes afterwards."""
         match ground:
             case "sqlite":
-                with tempfile.TemporaryDirectory(prefix="windlass-bench-") as directory:
+                with tempfile.TemporaryDirectory(prefix="tidewheel-bench-") as directory:
                     yield FilePlace(Path(directory))
             case "postgres":
                 server = self._server()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from windlass import Windlass
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobError, Lane, Lease, NewJob, Settlement
-from windlass.outcome import Completed, Failed
+from tidewheel import Tidewheel
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, JobError, Lane, Lease, NewJob, Settlement
+from tidewheel.outcome import Completed, Failed
 
 BULK: Final = 10_000
 TOPICS: Final = 100
@@ -18,7 +18,7 @@ ERRORS: Final = (
     "TimeoutError: no answer from payments.internal within 30 s (request {order})",
     "ConnectionResetError: [Errno 104] connection reset by peer",
     "KeyError: 'address_{customer}'",
-    "windlass.Fail: card declined",
+    "tidewheel.Fail: card declined",
 )
 RUNNING: Final = 500
 RUNNING_SECONDS: Final = 6 * 3600
@@ -30,7 +30,7 @@ async def grow(url: str, jobs: int, topics: int = TOPICS) -> list[str]:
     """So many jobs of all states in so many topics; ids of some of them."""
     ids: list[str] = []
     lanes = tuple(Lane(_topic(number), _task(number)) for number in range(topics))
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         store = app.store
         for start in range(0, jobs, BULK):
             new = [_new(number % topics, number) for number in range(start, start + BULK)]

@@ -1,7 +1,7 @@
-"""``python -m bench --quick``: has Windlass become slower? Two minutes, no peers, no network.
+"""``python -m bench --quick``: has Tidewheel become slower? Two minutes, no peers, no network.
 
-Windlass is compared with the bare loops of the same run, so that the machine's speed and mood cancel out; the
-ratios are then compared with those in ``reference.json``. The bare loops run no code of Windlass: a loss
+Tidewheel is compared with the bare loops of the same run, so that the machine's speed and mood cancel out;
+the ratios are then compared with those in ``reference.json``. The bare loops run no code of Tidewheel: a loss
 anywhere in it shows.
 """
 
@@ -21,7 +21,7 @@ from bench.run import Watcher, run
 
 REFERENCE = Path(__file__).with_name("reference.json")
 
-PAIRS = {"postgres": ("windlass-postgres", "bare-postgres"), "sqlite": ("windlass-sqlite", "bare-sqlite")}
+PAIRS = {"postgres": ("tidewheel-postgres", "bare-postgres"), "sqlite": ("tidewheel-sqlite", "bare-sqlite")}
 WORKLOADS = ("drain", "enqueue-100")
 DECIDING = ("drain",)
 """Workloads whose loss is a defect; the others are shown."""
@@ -41,7 +41,7 @@ SCALE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Windlass as a part of the bare loop, now and then."""
+    """Tidewheel as a part of the bare loop, now and then."""
 
     workload: str
     ground: str

@@ -17,7 +17,7 @@ from bench.results import Measurement, Results, timestamp
 from bench.systems import OURS, System
 from bench.trial import CONCURRENCY, PAYLOAD, JobsLost, Trial
 from bench.workloads import Workload
-from windlass.__about__ import __version__
+from tidewheel.__about__ import __version__
 
 Watcher = Callable[[Measurement], None]
 
@@ -35,7 +35,7 @@ def run(
     """Measure; what could not be measured is in the results, too."""
     settings = {"repeat": repeat, "scale": scale, "concurrency": CONCURRENCY, "payload_bytes": PAYLOAD}
     results = Results(machine.describe(), settings, versions={OURS: __version__})
-    with Grounds() as grounds, tempfile.TemporaryDirectory(prefix="windlass-bench-log-") as logs:
+    with Grounds() as grounds, tempfile.TemporaryDirectory(prefix="tidewheel-bench-log-") as logs:
         environments: dict[str, Environment | str] = {}
         for system in systems:
             environments[system.name] = _environment(system, cache)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Ground = Literal["postgres", "sqlite", "redis", "redis-durable"]
 
-OURS = "windlass"
+OURS = "tidewheel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _on_redis(name: str, adapter: str, pace: int, requirements: tuple[str, ...])
 
 
 SYSTEMS: tuple[System, ...] = (
-    System("windlass-postgres", "run_windlass.py", "postgres", 40_000, kinds=ALL_KINDS, strong=True),
+    System("tidewheel-postgres", "run_tidewheel.py", "postgres", 40_000, kinds=ALL_KINDS, strong=True),
     System(
         "pgqueuer",
         "run_pgqueuer.py",
@@ -169,7 +169,7 @@ SYSTEMS: tuple[System, ...] = (
         "run_raw_postgres.py",
         "postgres",
         40_000,
-        note="baseline: the functions of Windlass's schema in a bare asyncpg loop, 500 at a time",
+        note="baseline: the functions of Tidewheel's schema in a bare asyncpg loop, 500 at a time",
     ),
     System(
         "raw-pgbench",
@@ -184,9 +184,9 @@ SYSTEMS: tuple[System, ...] = (
         "run_bare_postgres.py",
         "postgres",
         40_000,
-        note="baseline: a minimal table in a bare asyncpg loop, batches of 500; no code of Windlass",
+        note="baseline: a minimal table in a bare asyncpg loop, batches of 500; no code of Tidewheel",
     ),
-    System("windlass-sqlite", "run_windlass.py", "sqlite", 40_000, kinds=ALL_KINDS, strong=True),
+    System("tidewheel-sqlite", "run_tidewheel.py", "sqlite", 40_000, kinds=ALL_KINDS, strong=True),
     System(
         "huey",
         "run_huey.py",
@@ -212,14 +212,14 @@ SYSTEMS: tuple[System, ...] = (
         "run_raw_store.py",
         "sqlite",
         40_000,
-        note="baseline: claim and settle of Windlass's store in a bare loop, batches of 500, no handlers",
+        note="baseline: claim and settle of Tidewheel's store in a bare loop, batches of 500, no handlers",
     ),
     System(
         "bare-sqlite",
         "run_bare_sqlite.py",
         "sqlite",
         100_000,
-        note="baseline: a minimal table in a bare sqlite3 loop, batches of 500; no code of Windlass",
+        note="baseline: a minimal table in a bare sqlite3 loop, batches of 500; no code of Tidewheel",
     ),
     *_on_redis("saq", "run_saq.py", 1_000, SAQ),
     *_on_redis("dramatiq", "run_dramatiq.py", 1_800, DRAMATIQ),

@@ -8,7 +8,7 @@ from bench.figures import Summary, ratio
 from bench.results import Results
 from bench.workloads import Workload
 
-OURS = {"postgres": "windlass-postgres", "sqlite": "windlass-sqlite"}
+OURS = {"postgres": "tidewheel-postgres", "sqlite": "tidewheel-sqlite"}
 """Whom the systems on one ground are compared with; those on Redis with PostgreSQL."""
 
 EXTRA = (
@@ -55,7 +55,7 @@ def _table(results: Results, workload: Workload) -> Iterator[str]:
 
 
 def compared(results: Results, workload: Workload, name: str) -> str:
-    """How many times better Windlass on the same ground is."""
+    """How many times better Tidewheel on the same ground is."""
     ground = str(results.systems[name]["ground"])
     ours = OURS.get(ground, OURS["postgres"])
     mine = results.summary(workload.name, ours, workload.figure)

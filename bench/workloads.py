@@ -26,7 +26,7 @@ class Workload:
     grounds: tuple[str, ...] = ("postgres", "sqlite", "redis", "redis-durable")
     variants: bool = False  # also for the defaults of each peer
     baselines: bool = False  # also for the bare loops
-    who: Literal["all", "strong", "ours"] = "all"  # strong: Windlass and the strongest peers
+    who: Literal["all", "strong", "ours"] = "all"  # strong: Tidewheel and the strongest peers
 
 
 def _with(function: Callable[..., Figures], *arguments: Any, **more: Any) -> Callable[[Trial], Figures]:

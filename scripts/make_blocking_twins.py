@@ -1,4 +1,4 @@
-"""Write the modules ``blocking_twins`` of ``src/windlass`` from the async sources.
+"""Write the modules ``blocking_twins`` of ``src/tidewheel`` from the async sources.
 
 Every public ``async def`` of the classes below gets a blocking method of the same signature and docstring;
 a handle's fields are passed through; methods that answer another twinned class answer its twin. Run it after
@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "src" / "windlass"
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "tidewheel"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ SOURCES = (
     Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
     Source("schedules.schedules", "Schedules", target="schedules.blocking_twins"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
-    Source("app", "Windlass", base="AppTwin", skip=frozenset({"open", "close", "queue", "schedules"})),
+    Source("app", "Tidewheel", base="AppTwin", skip=frozenset({"open", "close", "queue", "schedules"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
 TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))
@@ -91,7 +91,7 @@ def make_twin(source: Source, original: ast.ClassDef) -> str:
         bases = f"{source.base}[{source.name}]"
     parts = [
         f"class {source.twin}({bases}):",
-        f'    """Blocking twin of :class:`~windlass.{source.module}.{source.name}`."""',
+        f'    """Blocking twin of :class:`~tidewheel.{source.module}.{source.name}`."""',
     ]
     following = [*original.body[1:], None]
     awaited: dict[str, ast.FunctionDef] = {}  # overloads that answer a coroutine, until their body comes
@@ -236,18 +236,18 @@ def make_imports(trees: dict[str, ast.Module], classes: ast.Module, *, generic: 
                 else None
             )
             if name is not None:
-                places[name] = f"from windlass.{module} import {name}"
+                places[name] = f"from tidewheel.{module} import {name}"
     lines = {places[name] for name in used if name in places and name not in TWINS.values()}
     made_here = {node.name for node in classes.body if isinstance(node, ast.ClassDef)}
     lines |= {
-        f"from windlass.{source.target} import {source.twin}"
+        f"from tidewheel.{source.target} import {source.twin}"
         for source in SOURCES
         if source.twin in used - made_here
     }
     if generic:
         lines |= {"from typing import Generic", "from typing import ParamSpec", "from typing import TypeVar"}
     lines |= {
-        f"from windlass.blocking import {base}" for base in ("AccessTwin", "AppTwin", "Twin") if base in used
+        f"from tidewheel.blocking import {base}" for base in ("AccessTwin", "AppTwin", "Twin") if base in used
     }
     return "\n".join(sorted(lines)) + "\n"
 

@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile(
-    "windlass",
+    "tidewheel",
     derandomize=True,
     max_examples=100,
     stateful_step_count=60,
@@ -33,4 +33,4 @@ settings.register_profile(
 settings.register_profile(
     "long", max_examples=10_000, stateful_step_count=100, deadline=None, suppress_health_check=_SLOW
 )
-settings.load_profile("windlass")
+settings.load_profile("tidewheel")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import windlass
+import tidewheel
 
-PACKAGE = Path(windlass.__file__).parent
+PACKAGE = Path(tidewheel.__file__).parent
 
 FOUNDATIONS = {
     "__about__", "carried", "clock", "clock_guard", "conditions", "cron", "errors", "findings",
@@ -76,7 +76,7 @@ def ours(name: str) -> Iterator[str]:
     """Imported modules of this package, without its name; a name inside a module counts as that module."""
     for imported in imports(name):
         head, _, rest = imported.partition(".")
-        if head == "windlass" and rest:
+        if head == "tidewheel" and rest:
             yield rest if rest in modules() else rest.rpartition(".")[0]
 
 
@@ -135,7 +135,7 @@ def test_only_stores_touch_databases() -> None:
 
 
 def test_one_store_alone_speaks_http() -> None:
-    """Whose database is another Windlass; nobody else imports an HTTP client, nor pays for loading one."""
+    """Whose database is another Tidewheel; nobody else imports an HTTP client, nor pays for loading one."""
     users = {name for name in modules() if any(one.split(".")[0] == "httpx2" for one in imports(name))}
     assert users == {"stores", "stores.http.client"}  # the first only looks whether it is there
 

@@ -61,6 +61,6 @@ def test_floors_are_at_least_the_known_safe_versions(name: str) -> None:
 def test_every_runtime_dependency_was_looked_at() -> None:
     """A new one goes into one of the two tables, after a look at its advisories."""
     names = {one.name.lower() for group, one in _requirements() if group not in {"test", "bench"}} - {
-        "windlass"
+        "tidewheel"
     }
     assert names <= SAFE.keys() | NONE_KNOWN

@@ -141,7 +141,7 @@ def repeats(item: pytest.Item, stores: Set[str]) -> bool:
     if store == "variant" or path.startswith(ALL_STORES):
         return store == "variant" and stores != {"variant"}
     if isinstance(item, pytest.Function) and item.function.__module__.startswith(
-        "windlass.testing.conformance"
+        "tidewheel.testing.conformance"
     ):
         return True
     return store is not None and store != next((name for name in PREFERRED if name in stores), store)

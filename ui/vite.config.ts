@@ -12,10 +12,10 @@ export default defineConfig(({ command }) => ({
   resolve: { alias: { $lib: here("./src/lib"), $pages: here("./src/pages") } },
   server: {
     // The host stays ours: the API refuses changes that come from a page of another origin.
-    proxy: { "/api": { target: process.env.WINDLASS_SERVER ?? "http://127.0.0.1:8080", changeOrigin: false } },
+    proxy: { "/api": { target: process.env.TIDEWHEEL_SERVER ?? "http://127.0.0.1:8080", changeOrigin: false } },
   },
   build: {
-    outDir: here("../src/windlass/server/ui/assets"),
+    outDir: here("../src/tidewheel/server/ui/assets"),
     emptyOutDir: true,
     target: "es2022",
     modulePreload: false,

@@ -1,4 +1,4 @@
-"""What the server gives to the simplest queue: a small table, 500 jobs at a time. No code of Windlass.
+"""What the server gives to the simplest queue: a small table, 500 jobs at a time. No code of Tidewheel.
 
 The yardstick of ``--quick``: it gets faster and slower with the machine, and with nothing else.
 """

@@ -11,10 +11,10 @@ from pathlib import Path
 from run_raw_store import BATCH, RawStoreSystem
 from talk import serve, tally
 
-from windlass.stores.postgres.claiming import WORDS
+from tidewheel.stores.postgres.claiming import WORDS
 
 SETTINGS = "-c jit=off -c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
-"""As the sessions of Windlass have them."""
+"""As the sessions of Tidewheel have them."""
 
 SCRIPT = """
 WITH granted AS MATERIALIZED (
@@ -43,7 +43,7 @@ class RawPgbenchSystem(RawStoreSystem):
         words = "ARRAY[" + ", ".join("'" + word.replace("'", "''") + "'" for word in WORDS) + "]"
         with tempfile.TemporaryDirectory() as directory:
             script = Path(directory) / "drain.sql"
-            script.write_text(SCRIPT.format(schema="windlass", batch=BATCH, words=words))
+            script.write_text(SCRIPT.format(schema="tidewheel", batch=BATCH, words=words))
             tally.first_ns = time.monotonic_ns()
             process = await asyncio.create_subprocess_exec(
                 *("pgbench", "--no-vacuum", "--protocol=prepared", "--client=1", f"--file={script}"),

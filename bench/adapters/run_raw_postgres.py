@@ -10,17 +10,17 @@ from typing import Any
 from run_raw_store import BATCH, RawStoreSystem
 from talk import serve, tally
 
-from windlass.clock import SystemClock
-from windlass.ids import new_id
-from windlass.model import NewJob
-from windlass.stores.postgres.claiming import WORDS
-from windlass.stores.postgres.database import Database
-from windlass.stores.postgres.enqueueing import enqueue_arguments
-from windlass.stores.postgres.location import parse_url
-from windlass.stores.postgres.packing import PLACES
-from windlass.stores.queries import Queries
+from tidewheel.clock import SystemClock
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
+from tidewheel.stores.postgres.claiming import WORDS
+from tidewheel.stores.postgres.database import Database
+from tidewheel.stores.postgres.enqueueing import enqueue_arguments
+from tidewheel.stores.postgres.location import parse_url
+from tidewheel.stores.postgres.packing import PLACES
+from tidewheel.stores.queries import Queries
 
-VERBS = Queries("windlass.stores.postgres.sql", "verbs.sql")
+VERBS = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
 LEASE_US = 60_000_000
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from run_windlass import WindlassSystem
+from run_tidewheel import TidewheelSystem
 from talk import GroupedSystem, serve, tally
 
-from windlass.model import ClaimRequest, Lane, Settlement
-from windlass.outcome import Completed
+from tidewheel.model import ClaimRequest, Lane, Settlement
+from tidewheel.outcome import Completed
 
 BATCH = 500
 
 
-class RawStoreSystem(GroupedSystem, WindlassSystem):
-    enqueue_bulk = WindlassSystem.enqueue_bulk
+class RawStoreSystem(GroupedSystem, TidewheelSystem):
+    enqueue_bulk = TidewheelSystem.enqueue_bulk
 
     async def work(self, concurrency: int) -> None:
         store = self.app.store

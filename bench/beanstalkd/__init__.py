@@ -1,1 +1,1 @@
-"""``windlass beanstalkd`` beside beanstalkd: how fast clients put jobs, and reserve and delete them."""
+"""``tidewheel beanstalkd`` beside beanstalkd: how fast clients put jobs, and reserve and delete them."""

@@ -1,6 +1,6 @@
-"""``python -m bench.beanstalkd``: clients of beanstalkd's protocol, with beanstalkd and with Windlass.
+"""``python -m bench.beanstalkd``: clients of beanstalkd's protocol, with beanstalkd and with Tidewheel.
 
-Each answers when the change is on the disk: beanstalkd with a binlog and an fsync for every write, Windlass
+Each answers when the change is on the disk: beanstalkd with a binlog and an fsync for every write, Tidewheel
 on a SQLite file and on PostgreSQL with their own defaults. In turn, several times, each on a new store.
 """
 

@@ -20,8 +20,11 @@ from bench.growing import grow
 from bench.http.programs import Asked, ask, call, make_key, serving
 
 BODY = {"task": "send_digest", "payload": {"user_id": "42", "note": "x" * 60}}
-SERVE = ["windlass.cli", "serve", "bench.http.served:app"]
-RULES = {"WINDLASS_ENQUEUE_RULE": "@request.auth.id != ''", "WINDLASS_MANAGE_RULE": "@request.auth.id != ''"}
+SERVE = ["tidewheel.cli", "serve", "bench.http.served:app"]
+RULES = {
+    "TIDEWHEEL_ENQUEUE_RULE": "@request.auth.id != ''",
+    "TIDEWHEEL_MANAGE_RULE": "@request.auth.id != ''",
+}
 _PACED = "delay = function() return 32 end"
 """64 connections that ask 2,000 times a second together, as long as they are answered at once."""
 READS = (
@@ -66,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.http", description=__doc__)
     parser.add_argument("--grounds", default="sqlite,postgres")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each run of wrk")
-    parser.add_argument("--rounds", type=int, default=3, help="bare and Windlass in turn, so many times")
+    parser.add_argument("--rounds", type=int, default=3, help="bare and Tidewheel in turn, so many times")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="for the reads; 0 leaves them out")
     options = parser.parse_args()
     failed = False
@@ -86,7 +89,7 @@ def main() -> int:
 
 def enqueueing(ground: str, place: Place, seconds: float, rounds: int) -> None:
     """Requests a second, each answered after its durable commit, beside an endpoint that does nothing."""
-    environment = {"WINDLASS_URL": place.url, **RULES}
+    environment = {"TIDEWHEEL_URL": place.url, **RULES}
     script = f"""
 wrk.method = "POST"
 wrk.path = "/api/jobs/enqueue"
@@ -103,9 +106,9 @@ wrk.body = [[{json.dumps(BODY)}]]
         bare = stack.enter_context(
             serving([*words, "--log-level", "warning"], {"BARE_ANSWER": answer, **environment}, "/")
         ).address
-        told: dict[str, list[Asked]] = {"bare": [], "windlass": []}
+        told: dict[str, list[Asked]] = {"bare": [], "tidewheel": []}
         for _ in range(rounds):
-            for name, address in (("bare", bare), ("windlass", served)):
+            for name, address in (("bare", bare), ("tidewheel", served)):
                 told[name].append(ask(address, script % key, seconds, directory))
     for name, runs in told.items():
         rate = statistics.median(run.requests_per_second for run in runs)
@@ -115,7 +118,7 @@ wrk.body = [[{json.dumps(BODY)}]]
         print(f"{ground} enqueue {name}: {rate:,.0f}/s p50 {p50:.1f} ms p99 {p99:.1f} ms errors {errors}")
     parts = [
         ours.requests_per_second / theirs.requests_per_second
-        for ours, theirs in zip(told["windlass"], told["bare"], strict=True)
+        for ours, theirs in zip(told["tidewheel"], told["bare"], strict=True)
     ]
     print(f"{ground} enqueue: {statistics.median(parts):.0%} of the bare endpoint", flush=True)
 
@@ -128,7 +131,7 @@ def reading(ground: str, place: Place, jobs: int, seconds: float) -> None:
     print(f"{ground}: {jobs:,} jobs made in {time.perf_counter() - began:.0f} s", flush=True)
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        address = stack.enter_context(serving(SERVE, {"WINDLASS_URL": place.url}, "/healthz")).address
+        address = stack.enter_context(serving(SERVE, {"TIDEWHEEL_URL": place.url}, "/healthz")).address
         key = make_key(place.url, "--superuser")
         chosen = ",".join(f'"{job_id}"' for job_id in random.sample(ids, min(len(ids), 10_000)))
         script = f"""

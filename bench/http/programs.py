@@ -72,7 +72,7 @@ def serving(command: list[str], environment: Mapping[str, str], path: str) -> It
 
 def make_key(url: str, *options: str) -> str:
     """An API key for the store, as an operator makes one."""
-    words = [sys.executable, "-m", "windlass.cli", "keys", "create", "--json", "--url", url, *options]
+    words = [sys.executable, "-m", "tidewheel.cli", "keys", "create", "--json", "--url", url, *options]
     told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     return str(json.loads(told)["key"])
 

@@ -1,4 +1,4 @@
-"""The apps that are measured: Windlass as it is served, and an endpoint that only reads and writes JSON."""
+"""The apps that are measured: Tidewheel as it is served, and an endpoint that only reads and writes JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass()
+app = Tidewheel()
 
 
 @app.task(topic="mail_digest")
@@ -22,7 +22,7 @@ async def send_digest(user_id: str, note: str = "") -> None:
 
 
 def bare() -> Starlette:
-    """Parses what it is sent and answers what Windlass answered to the same request."""
+    """Parses what it is sent and answers what Tidewheel answered to the same request."""
     answer: Any = json.loads(os.environ["BARE_ANSWER"])
 
     async def enqueue(request: Request) -> JSONResponse:

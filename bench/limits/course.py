@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass import Rate, TopicLimits, Windlass
-from windlass.blocking_twins import BlockingJob
+from tidewheel import Rate, Tidewheel, TopicLimits
+from tidewheel.blocking_twins import BlockingJob
 
 TOPIC = "limited"
 START_SECONDS = 60.0
@@ -118,7 +118,7 @@ def burst_of(moments: list[float], rate: float) -> float:
 
 
 def enqueue(
-    app: Windlass, number: int, seconds: float, *, tenant: str | None = None, key: str | None = None
+    app: Tidewheel, number: int, seconds: float, *, tenant: str | None = None, key: str | None = None
 ) -> None:
     for start in range(0, number, BATCH):
         payloads = [
@@ -131,7 +131,7 @@ def concurrency(
     url: str, directory: Path, *, jobs: int, limit: int, seconds: float, workers: int, kills: int
 ) -> tuple[int, float]:
     """At most how many ran at once, and the share of what the slots allow that was reached."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     app.sync.open()
     app.sync.limits.set(TOPIC, TopicLimits(key_concurrency=limit))
     try:
@@ -154,7 +154,7 @@ def rate(
     url: str, directory: Path, *, count: int, burst: int, seconds: float, workers: int
 ) -> tuple[float, float, float]:
     """The largest burst of grants and of starts that was seen, and the share of the rate that was used."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     app.sync.open()
     app.sync.limits.set(TOPIC, TopicLimits(rate=Rate(count, 1.0, burst)))
     try:
@@ -177,7 +177,7 @@ def fair_share(
     """The 95th percentile of how long the jobs of the small tenant waited, and the throughput beside that of
     the large tenant alone.
     """
-    app = Windlass(url)
+    app = Tidewheel(url)
     app.sync.open()
     app.sync.limits.set(TOPIC, TopicLimits(fair=True))
     try:
@@ -203,7 +203,7 @@ def _throughput(at_work: Crew, seconds: float) -> float:
     return (at_work.finished() - before) / (time.time() - began)
 
 
-def jobs_of(app: Windlass) -> Iterator[BlockingJob[Any]]:
+def jobs_of(app: Tidewheel) -> Iterator[BlockingJob[Any]]:
     cursor = None
     while True:
         page = app.sync.jobs(limit=200, cursor=cursor)

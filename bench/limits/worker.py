@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
 LEASE_SECONDS = 2.0
 """As short as it may be: this is how long a killed worker's slots stay taken."""
@@ -21,7 +21,7 @@ LEASE_SECONDS = 2.0
 def main() -> None:
     url, file, concurrency = sys.argv[1:]
     journal = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    app = Windlass(url, lease=LEASE_SECONDS)
+    app = Tidewheel(url, lease=LEASE_SECONDS)
 
     def note(sign: str, ctx: Context, number: float) -> None:
         os.write(journal, f"{sign} {time.time():.6f} {os.getpid()} {ctx.tenant} {number}\n".encode())

@@ -15,7 +15,7 @@ from bench.http.programs import make_key, serving
 from bench.machine import load_average
 from bench.remote import mixed, waiting
 
-SERVE = ["windlass.cli", "serve", "bench.remote.served:app"]
+SERVE = ["tidewheel.cli", "serve", "bench.remote.served:app"]
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
 
 def wait(ground: str, place: Place, options: argparse.Namespace) -> None:
     """What those cost who wait, and how soon one of them has a job."""
-    with serving(SERVE, {"WINDLASS_URL": place.url}, "/healthz") as served:
+    with serving(SERVE, {"TIDEWHEEL_URL": place.url}, "/healthz") as served:
         key = make_key(place.url, "--superuser")
         told = asyncio.run(
             waiting.measure(
@@ -78,7 +78,7 @@ def mix(ground: str, place: Place, options: argparse.Namespace) -> bool:
     """Whether nothing was lost when three kinds of workers share a topic and are killed."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        serving(SERVE, {"WINDLASS_URL": place.url}, "/healthz") as served,
+        serving(SERVE, {"TIDEWHEEL_URL": place.url}, "/healthz") as served,
     ):
         key = make_key(place.url, "--superuser")
         log = Path(directory) / "runs.jsonl"

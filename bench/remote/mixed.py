@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.environments import NotMeasured
-from windlass import Windlass
-from windlass.model import State
+from tidewheel import Tidewheel
+from tidewheel.model import State
 
 HERE = Path(__file__).parent
 KINDS = ("direct", "python-http", "node")
@@ -42,8 +42,8 @@ class Worker:
 
     def __init__(self, kind: str, url: str, address: str, key: str, log: Path) -> None:
         self.kind = kind
-        remote = {"WINDLASS_URL": address, "WINDLASS_TOKEN": key}
-        self._environment = {**os.environ, **({"WINDLASS_URL": url} if kind == "direct" else remote)}
+        remote = {"TIDEWHEEL_URL": address, "TIDEWHEEL_TOKEN": key}
+        self._environment = {**os.environ, **({"TIDEWHEEL_URL": url} if kind == "direct" else remote)}
         python = [sys.executable, "-m", "bench.remote.worker"]
         program = ["node", str(HERE / "worker.mjs")] if kind == "node" else python
         self._command = [*program, kind, str(log)]
@@ -87,7 +87,7 @@ async def run(
         raise NotMeasured("the SDK is not built (cd sdk/js && npm ci && npm run build)")
     report = Report(jobs)
     log.touch()
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         payloads = [{"n": n, "seconds": seconds} for n in range(jobs)]
         loop = asyncio.get_running_loop()
         workers = [Worker(kind, url, address, key, log) for kind in KINDS]
@@ -116,7 +116,7 @@ async def run(
     return report
 
 
-async def _until(app: Windlass, completed: int, kind: str | None = None, log: Path | None = None) -> None:
+async def _until(app: Tidewheel, completed: int, kind: str | None = None, log: Path | None = None) -> None:
     """Until so many have completed, and a worker of this kind has just begun something."""
     while (await app.stats()).completed < completed:  # noqa: ASYNC110 - others complete them
         await asyncio.sleep(0.02)
@@ -128,7 +128,7 @@ async def _until(app: Windlass, completed: int, kind: str | None = None, log: Pa
             await asyncio.sleep(0.02)
 
 
-async def _judge(app: Windlass, log: Path, report: Report) -> None:
+async def _judge(app: Tidewheel, log: Path, report: Report) -> None:
     """Every job is completed, by a run that came to its end under the fence that counts."""
     ended: defaultdict[int, set[int]] = defaultdict(set)
     for line in log.read_text().splitlines():

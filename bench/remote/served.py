@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass()
+app = Tidewheel()
 
 
 @app.task(max_attempts=100)

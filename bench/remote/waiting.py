@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.machine import resident_megabytes, tree_cpu_seconds
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 TOPIC = "count"
 
@@ -67,7 +67,7 @@ async def measure(
     waited = Waited((tree_cpu_seconds(pid) - before) / seconds, resident_megabytes(pid))
     sender = Line(address, key)
     await sender.open()
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
 
         async def over_http(n: int) -> None:
             await sender.ask("/api/jobs/enqueue", {"topic": TOPIC, "payload": {"n": n}})

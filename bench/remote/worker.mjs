@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Client, Worker } from "../../sdk/js/dist/index.js";
 
 const [kind, log] = process.argv.slice(2);
-const client = new Client({ url: process.env.WINDLASS_URL, token: process.env.WINDLASS_TOKEN });
+const client = new Client({ url: process.env.TIDEWHEEL_URL, token: process.env.TIDEWHEEL_TOKEN });
 
 function say(what, n, { attempt, job }) {
   appendFileSync(log, JSON.stringify({ what, kind, n, attempt, fence: job.fence, pid: process.pid }) + "\n");

@@ -1,4 +1,4 @@
-"""``python -m bench.remote.worker KIND LOG``: a worker of ``WINDLASS_URL``, a store or a server.
+"""``python -m bench.remote.worker KIND LOG``: a worker of ``TIDEWHEEL_URL``, a store or a server.
 
 Every run appends a line to the log when it begins and one when it ends, each in one write.
 """
@@ -10,10 +10,10 @@ import json
 import os
 import sys
 
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
 KIND, LOG = sys.argv[1:]
-app = Windlass(lease=2)
+app = Tidewheel(lease=2)
 lines = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 

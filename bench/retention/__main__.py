@@ -21,11 +21,11 @@ from bench.figures import percentile
 from bench.grounds import Grounds, Place
 from bench.machine import load_average
 from bench.retention.filling import fill
-from windlass import Windlass
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, NewJob, Settlement
-from windlass.outcome import Completed
-from windlass.worker.pruner import TURN, TURN_KIND, Pruner
+from tidewheel import Tidewheel
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, Lane, NewJob, Settlement
+from tidewheel.outcome import Completed
+from tidewheel.worker.pruner import TURN, TURN_KIND, Pruner
 
 BULK: Final = 10_000
 PAUSE_SECONDS: Final = 0.002
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 async def measure(ground: str, place: Place, finished: int, options: argparse.Namespace) -> None:
-    app = Windlass(place.url)
+    app = Tidewheel(place.url)
 
     @app.task(name="noop")
     async def noop(number: int) -> None: ...
@@ -120,7 +120,7 @@ async def size(place: Place) -> str:
     return f"{await asyncio.to_thread(place.megabytes) or 0:,.0f} MB"
 
 
-async def probe(app: Windlass, seconds: float) -> dict[str, list[float]]:
+async def probe(app: Tidewheel, seconds: float) -> dict[str, list[float]]:
     """How long each single enqueue takes, and each claim of what was enqueued."""
     times: dict[str, list[float]] = {"enqueues": [], "claims": []}
     store, until = app.store, time.monotonic() + seconds

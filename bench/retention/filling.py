@@ -16,7 +16,7 @@ PART: Final = 100_000
 
 _POSTGRES: Final = (
     """
-    INSERT INTO windlass.finished (
+    INSERT INTO tidewheel.finished (
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
         attempt, max_attempts, reserves, state, format, body_apart, topic, task, tenant, worker, retention_us,
         payload, result
@@ -27,19 +27,19 @@ _POSTGRES: Final = (
     FROM generate_series({first}, {last}) AS g
     """,
     """
-    INSERT INTO windlass.prunable (prune_at, number, ids)
-    SELECT prune_at, min(number), array_agg(id) FROM windlass.finished
+    INSERT INTO tidewheel.prunable (prune_at, number, ids)
+    SELECT prune_at, min(number), array_agg(id) FROM tidewheel.finished
     WHERE number BETWEEN -{last} AND -{first} GROUP BY prune_at
     """,
     """
-    INSERT INTO windlass.tally (minute, tenant, topic, task, completed)
-    SELECT 0, 'root', topic, 'work', count(*) FROM windlass.finished
+    INSERT INTO tidewheel.tally (minute, tenant, topic, task, completed)
+    SELECT 0, 'root', topic, 'work', count(*) FROM tidewheel.finished
     WHERE number BETWEEN -{last} AND -{first} GROUP BY topic
     """,
 )
 _SQLITE: Final = (
     """
-    INSERT INTO windlass_jobs (
+    INSERT INTO tidewheel_jobs (
         number, id, state, topic, task, tenant, priority, run_at, created_at, attempt, max_attempts, fence,
         claimed_at, started_at, finished_at, prune_at, retention_us, worker
     )
@@ -49,16 +49,16 @@ _SQLITE: Final = (
     FROM n
     """,
     """
-    INSERT INTO windlass_bodies (number, format, payload)
-    SELECT number, 0, CAST('{body}' AS BLOB) FROM windlass_jobs WHERE number BETWEEN -{last} AND -{first}
+    INSERT INTO tidewheel_bodies (number, format, payload)
+    SELECT number, 0, CAST('{body}' AS BLOB) FROM tidewheel_jobs WHERE number BETWEEN -{last} AND -{first}
     """,
     """
-    INSERT INTO windlass_results (number, result)
-    SELECT number, CAST('null' AS BLOB) FROM windlass_jobs WHERE number BETWEEN -{last} AND -{first}
+    INSERT INTO tidewheel_results (number, result)
+    SELECT number, CAST('null' AS BLOB) FROM tidewheel_jobs WHERE number BETWEEN -{last} AND -{first}
     """,
     """
-    INSERT INTO windlass_counts (tenant, topic, task, state, n)
-    SELECT 'root', topic, 'work', 3, count(*) FROM windlass_jobs WHERE number BETWEEN -{last} AND -{first}
+    INSERT INTO tidewheel_counts (tenant, topic, task, state, n)
+    SELECT 'root', topic, 'work', 3, count(*) FROM tidewheel_jobs WHERE number BETWEEN -{last} AND -{first}
     GROUP BY topic ON CONFLICT DO UPDATE SET n = n + excluded.n
     """,
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from windlass import Windlass
-from windlass.worker.pruner import Pruner
+from tidewheel import Tidewheel
+from tidewheel.worker.pruner import Pruner
 
 
 async def main(url: str) -> None:
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         pruner = Pruner(app.store, app.clock)
         print("ready", flush=True)
         work = asyncio.create_task(pruner.work_off())

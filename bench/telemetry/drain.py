@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from windlass import Windlass
-from windlass.making import maker
-from windlass.stores.protocol import MAX_ENQUEUE_BATCH
+from tidewheel import Tidewheel
+from tidewheel.making import maker
+from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
 
 
-def instrumented(app: Windlass, parts: Sequence[str]) -> None:
+def instrumented(app: Tidewheel, parts: Sequence[str]) -> None:
     """Have the SDK do all its work but the sending: every span is recorded, batched and thrown away."""
     if "otel" not in parts and "spans" not in parts:
         return
@@ -25,7 +25,7 @@ def instrumented(app: Windlass, parts: Sequence[str]) -> None:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-    from windlass.integrations.opentelemetry import SPANS_PER_SECOND, instrument
+    from tidewheel.integrations.opentelemetry import SPANS_PER_SECOND, instrument
 
     class Nowhere(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -49,7 +49,7 @@ def trace_of_its_own(*, sampled: bool) -> str:
 
 
 async def drain(url: str, jobs: int, parts: Sequence[str]) -> dict[str, float]:
-    app = Windlass(url, metrics="metrics" in parts, check_on_start=False)
+    app = Tidewheel(url, metrics="metrics" in parts, check_on_start=False)
     instrumented(app, parts)
     ended = 0
 

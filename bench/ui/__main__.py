@@ -28,7 +28,7 @@ from bench.ui.pages import FILTERS, NEWEST, PAGES, SCANS, filtered_after, usable
 from bench.ui.requeueing import requeue
 from bench.ui.watching import Tab, watched
 
-SERVE = ["windlass.cli", "serve", "bench.http.served:app"]
+SERVE = ["tidewheel.cli", "serve", "bench.http.served:app"]
 PASSWORD = "a password for a benchmark"  # noqa: S105 - of a store that is thrown away
 DESKTOP = {"width": 1440, "height": 900}
 REPEATS = 3
@@ -77,7 +77,7 @@ def grown(ground: str, place: Place, jobs: int, topics: int) -> None:
 async def measure(ground: str, url: str, parts: list[str], seconds: float) -> None:
     make_superuser(url)
     key = make_key(url, "--superuser")
-    with serving(SERVE, {"WINDLASS_URL": url}, "/healthz") as served:
+    with serving(SERVE, {"TIDEWHEEL_URL": url}, "/healthz") as served:
         newest = call(served.address, "/api/jobs?limit=1", key)["items"][0]["id"]
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
@@ -103,7 +103,7 @@ async def measure(ground: str, url: str, parts: list[str], seconds: float) -> No
 
 
 def make_superuser(url: str) -> None:
-    words = [sys.executable, "-m", "windlass.cli", "superusers", "create", "bench", "--url", url]
+    words = [sys.executable, "-m", "tidewheel.cli", "superusers", "create", "bench", "--url", url]
     given = f"{PASSWORD}\n{PASSWORD}\n"
     told = subprocess.run(words, input=given, text=True, capture_output=True, check=False)
     if told.returncode:

@@ -7,13 +7,13 @@ import sys
 import time
 from typing import Final
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 TURNS: Final = 10
 """A second's jobs come in so many parts."""
 FAIL_EVERY: Final = 50
 
-app = Windlass(sys.argv[1] if len(sys.argv) > 1 else None)
+app = Tidewheel(sys.argv[1] if len(sys.argv) > 1 else None)
 
 
 @app.task(topic="live", max_attempts=1, retention=60)

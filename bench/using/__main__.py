@@ -20,7 +20,7 @@ import psycopg
 
 from bench.grounds import Grounds
 from bench.machine import load_average
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 JOBS = 200
 WARM_UP = 10
@@ -28,7 +28,7 @@ THINKING_SECONDS = 0.002
 """Between the enqueue and the commit: a transaction does something else as well."""
 PAUSE_SECONDS = 0.02
 WRITERS = 8
-TELLING = "SELECT pg_advisory_lock(hashtextextended('windlass.tell.' || %s, 0))"
+TELLING = "SELECT pg_advisory_lock(hashtextextended('tidewheel.tell.' || %s, 0))"
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     with Grounds() as grounds:
         for ground in ("sqlite", "postgres"):
             with grounds.place(ground) as place:
-                app = Windlass(place.url)
+                app = Tidewheel(place.url)
                 app.sync.open()
                 wake_up(ground, app)
                 if ground == "postgres":
@@ -47,7 +47,7 @@ def main() -> None:
                 app.sync.close()
 
 
-def wake_up(ground: str, app: Windlass) -> None:
+def wake_up(ground: str, app: Tidewheel) -> None:
     connection: Any
     if ground == "sqlite":
         connection = sqlite3.connect(app.url.removeprefix("sqlite:///").partition("?")[0])
@@ -80,9 +80,9 @@ def working(url: str) -> Iterator[Any]:
             worker.terminate()
 
 
-def rates(app: Windlass, seconds: float, rounds: int) -> None:
+def rates(app: Tidewheel, seconds: float, rounds: int) -> None:
     url = app.url.partition("?")[0]
-    schema = "windlass" if "schema=" not in app.url else app.url.partition("schema=")[2].partition("&")[0]
+    schema = "tidewheel" if "schema=" not in app.url else app.url.partition("schema=")[2].partition("&")[0]
     with psycopg.connect(url, autocommit=True) as holder:
         holder.execute("CREATE TABLE IF NOT EXISTS orders (number integer)")
         told: list[float] = []

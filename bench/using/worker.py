@@ -6,11 +6,11 @@ import asyncio
 import sys
 import time
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 async def main(url: str) -> None:
-    app = Windlass(url)
+    app = Tidewheel(url)
 
     @app.task
     async def notice(number: int) -> None:

@@ -10,8 +10,8 @@ import time
 
 import psycopg
 
-from windlass import Windlass
-from windlass.stores.joining import Untold
+from tidewheel import Tidewheel
+from tidewheel.stores.joining import Untold
 
 
 def _nobody(untold: Untold) -> None:
@@ -19,7 +19,7 @@ def _nobody(untold: Untold) -> None:
 
 
 def main(url: str, seconds: float, *, silent: bool) -> None:
-    app = Windlass(url)
+    app = Tidewheel(url)
     if silent:
         app.announce = _nobody  # type: ignore[method-assign]
     with psycopg.connect(url.partition("?")[0]) as connection:

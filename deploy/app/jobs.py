@@ -1,8 +1,8 @@
 """The app of the compose file: one task, to see that everything works. Put yours here."""
 
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
-app = Windlass()  # where the jobs live is in WINDLASS_URL
+app = Tidewheel()  # where the jobs live is in TIDEWHEEL_URL
 
 
 @app.task(max_attempts=5, timeout=60)

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from fastapi import Depends, FastAPI, HTTPException
 
-from windlass import JobNotFound, Windlass
-from windlass.integrations.starlette import get_windlass, lifespan
-from windlass.server import create_api
+from tidewheel import JobNotFound, Tidewheel
+from tidewheel.integrations.starlette import get_tidewheel, lifespan
+from tidewheel.server import create_api
 
-queue = Windlass()  # $WINDLASS_URL, or sqlite:///windlass.db
+queue = Tidewheel()  # $TIDEWHEEL_URL, or sqlite:///tidewheel.db
 
 
 @queue.task
@@ -21,7 +21,7 @@ async def write_greeting(name: str) -> str:
 
 api = create_api(queue)
 web = FastAPI(lifespan=lifespan(queue, worker=True, api=api))
-web.mount("/windlass", api)  # the HTTP API of the queue, and the web UI at /windlass/ui/
+web.mount("/tidewheel", api)  # the HTTP API of the queue, and the web UI at /tidewheel/ui/
 
 
 @web.post("/greetings", status_code=202)
@@ -31,7 +31,7 @@ async def order_greeting(name: str) -> dict[str, Any]:
 
 
 @web.get("/greetings/{job_id}")
-async def read_greeting(job_id: UUID, queue: Annotated[Windlass, Depends(get_windlass)]) -> dict[str, Any]:
+async def read_greeting(job_id: UUID, queue: Annotated[Tidewheel, Depends(get_tidewheel)]) -> dict[str, Any]:
     try:
         job = await queue.get(job_id)
     except JobNotFound:

@@ -5,10 +5,10 @@ from typing import Any
 
 from flask import Flask, abort, current_app
 
-from windlass import JobNotFound
-from windlass.integrations.flask import FlaskWindlass
+from tidewheel import JobNotFound
+from tidewheel.integrations.flask import FlaskTidewheel
 
-queue = FlaskWindlass()  # $WINDLASS_URL, or sqlite:///windlass.db
+queue = FlaskTidewheel()  # $TIDEWHEEL_URL, or sqlite:///tidewheel.db
 
 
 @queue.task
@@ -20,7 +20,7 @@ def write_report(title: str) -> str:
 def create_app() -> Flask:
     app = Flask(__name__)
     app.config.from_mapping(AUTHOR="the accounts department")
-    app.config.from_prefixed_env()  # FLASK_WINDLASS_WORKER=true runs the jobs in the web process
+    app.config.from_prefixed_env()  # FLASK_TIDEWHEEL_WORKER=true runs the jobs in the web process
     queue.init_app(app)
 
     @app.post("/reports/<title>")

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from windlass import Context, InvalidInput, Windlass
-from windlass.tasks import Roots, remove_file, write_file
+from tidewheel import Context, InvalidInput, Tidewheel
+from tidewheel.tasks import Roots, remove_file, write_file
 
 try:
     import fcntl
@@ -30,7 +30,7 @@ except ImportError:  # Windows: let one worker run one job at a time there, with
 DATA = Path("data")
 DATA.mkdir(exist_ok=True)
 
-app = Windlass()
+app = Tidewheel()
 roots = Roots(DATA)
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9]{1,50}$")]

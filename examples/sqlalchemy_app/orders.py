@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from windlass import Windlass
-from windlass.integrations.starlette import lifespan
+from tidewheel import Tidewheel
+from tidewheel.integrations.starlette import lifespan
 
-queue = Windlass()  # $WINDLASS_URL, or sqlite:///windlass.db
+queue = Tidewheel()  # $TIDEWHEEL_URL, or sqlite:///tidewheel.db
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
 url = make_url(queue.url)  # the jobs are in the same database: that is what makes one transaction possible

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from argon2 import PasswordHasher
 
-from windlass import Windlass
-from windlass.access import passwords
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.access import passwords
+from tidewheel.testing.clock import FrozenClock
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture
-async def app(clock: FrozenClock) -> AsyncIterator[Windlass]:
-    async with Windlass("memory://", clock=clock) as app:
+async def app(clock: FrozenClock) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel("memory://", clock=clock) as app:
         yield app
 
 

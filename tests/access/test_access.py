@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     HandlerNotFound,
     InvalidInput,
@@ -21,14 +21,14 @@ from windlass import (
     NotPermitted,
     SecurityContext,
     StoreUnavailable,
-    Windlass,
+    Tidewheel,
     WrongState,
     acting_as,
 )
-from windlass.access.audit import AuditLine, audited, by
-from windlass.access.caller import ANONYMOUS, Caller, CallerKind, Scope
-from windlass.conditions import Compare, Comparison, Field
-from windlass.testing.clock import FrozenClock
+from tidewheel.access.audit import AuditLine, audited, by
+from tidewheel.access.caller import ANONYMOUS, Caller, CallerKind, Scope
+from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.testing.clock import FrozenClock
 
 ADA = Caller(
     CallerKind.KEY, "key 1", id="1", tenant="acme", user_id="ada", auth={"id": "ada", "role": "staff"}
@@ -38,8 +38,8 @@ READER = Caller(CallerKind.KEY, "key 2", id="2", scopes=frozenset({Scope.READ}),
 
 
 @asynccontextmanager
-async def opened(**settings: Any) -> AsyncIterator[Windlass]:
-    async with Windlass("memory://", clock=FrozenClock(), **settings) as app:
+async def opened(**settings: Any) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel("memory://", clock=FrozenClock(), **settings) as app:
 
         @app.task
         async def mail(user_id: str = "") -> None: ...
@@ -47,7 +47,7 @@ async def opened(**settings: Any) -> AsyncIterator[Windlass]:
         yield app
 
 
-def enqueue(app: Windlass, caller: Caller, topic: str = "mail", **given: Any) -> SecurityContext | None:
+def enqueue(app: Tidewheel, caller: Caller, topic: str = "mail", **given: Any) -> SecurityContext | None:
     task = topic if topic in app.registry.tasks else None
     return app.access.check_enqueue(caller, topic=topic, task=task, **({"body": {}} | given))
 
@@ -160,7 +160,7 @@ async def test_topics_and_tasks_that_can_be_enqueued_to() -> None:
 @pytest.mark.parametrize("name", ["enqueue_rule", "manage_rule"])
 def test_a_bad_rule_is_found_at_the_start(name: str) -> None:
     """Not at the first request."""
-    app = Windlass("memory://", **{name: "topic = "})  # type: ignore[arg-type]
+    app = Tidewheel("memory://", **{name: "topic = "})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=f"{name} cannot be read at its end"):
         _ = app.access
 
@@ -168,10 +168,10 @@ def test_a_bad_rule_is_found_at_the_start(name: str) -> None:
 def test_a_manage_rule_has_no_body() -> None:
     """There is none when jobs are listed."""
     with pytest.raises(ConfigurationError, match=r"there is no @request\.body\.topic"):
-        _ = Windlass("memory://", manage_rule="@request.body.topic = 'a'").access
+        _ = Tidewheel("memory://", manage_rule="@request.body.topic = 'a'").access
 
 
-async def test_another_store_for_a_while_has_keys_of_its_own(app: Windlass) -> None:
+async def test_another_store_for_a_while_has_keys_of_its_own(app: Tidewheel) -> None:
     """What was remembered of the one is not believed of the other."""
     key = (await app.access.create_key()).key
     before = app.access
@@ -186,7 +186,7 @@ async def test_another_store_for_a_while_has_keys_of_its_own(app: Windlass) -> N
 # -- the audit log --------------------------------------------------------------------------------------
 
 
-async def test_what_operators_do_is_written_down(app: Windlass, clock: FrozenClock) -> None:
+async def test_what_operators_do_is_written_down(app: Tidewheel, clock: FrozenClock) -> None:
     """Who, what, to what, from where and when; newest first."""
     made = await app.access.create_key("billing", tenant="acme", by=BOSS, address="192.0.2.1")
     clock.advance(1)
@@ -203,14 +203,16 @@ async def test_what_operators_do_is_written_down(app: Windlass, clock: FrozenClo
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a/b", " a", "a\n", "x" * 101])
-async def test_a_superuser_has_a_name_that_fits_its_setting_and_its_address(app: Windlass, name: str) -> None:
+async def test_a_superuser_has_a_name_that_fits_its_setting_and_its_address(
+    app: Tidewheel, name: str
+) -> None:
     """A colon ends it in the setting, a slash in the API's paths."""
     with pytest.raises(InvalidInput, match="name of a superuser"):
         await app.access.create_superuser(name, "correct horse")
     assert (await app.access.superusers()) == ([], None)
 
 
-async def test_logins_are_written_down(app: Windlass) -> None:
+async def test_logins_are_written_down(app: Tidewheel) -> None:
     """Good and bad ones, and the way out."""
     await app.access.create_superuser("ada", "correct horse")
     session = await app.access.log_in("ada", "correct horse", address="192.0.2.1")
@@ -226,7 +228,7 @@ async def test_logins_are_written_down(app: Windlass) -> None:
     ]
 
 
-async def test_many_lines_are_written_at_once_and_read_page_by_page(app: Windlass) -> None:
+async def test_many_lines_are_written_at_once_and_read_page_by_page(app: Tidewheel) -> None:
     """In the order in which they were written."""
     lines = [by(ADA, "job.requeue", f"job {number}", details={"n": number}) for number in range(7)]
     await app.access.audit.record(*lines)
@@ -242,13 +244,13 @@ async def test_many_lines_are_written_at_once_and_read_page_by_page(app: Windlas
 async def test_the_log_is_kept_for_audit_retention(clock: FrozenClock) -> None:
     """Then lines are gone; without a retention they stay."""
     for retention, left in ((3600, 0), (None, 1)):
-        async with Windlass("memory://", clock=clock, audit_retention=retention) as app:
+        async with Tidewheel("memory://", clock=clock, audit_retention=retention) as app:
             await app.access.audit.record(AuditLine("topic.pause", "ada", "session", "mail"))
             clock.advance(3600)
             assert len((await app.access.audit.lines()).lines) == left
 
 
-async def test_long_lines_are_cut_and_keep_a_hash(app: Windlass) -> None:
+async def test_long_lines_are_cut_and_keep_a_hash(app: Tidewheel) -> None:
     """A long value keeps its beginning, its size and a hash; the others of the line stay as they are."""
     await app.access.audit.record(AuditLine("login.failed", "x" * 10_000, "anonymous"))
     [line] = (await app.access.audit.lines()).lines
@@ -283,7 +285,7 @@ for _ in range(2000):
     ],
     ids=["half a character", "a huge number", "no number", "an object", "other kinds", "deep", "long"],
 )
-async def test_no_details_are_a_reason_not_to_record(app: Windlass, details: dict[Any, Any]) -> None:
+async def test_no_details_are_a_reason_not_to_record(app: Tidewheel, details: dict[Any, Any]) -> None:
     """Recording does not fail because of what is in a line."""
     await app.access.audit.record(by(ADA, "job.delete", "\ud800", details=details))
     [line] = (await app.access.audit.lines()).lines
@@ -291,7 +293,7 @@ async def test_no_details_are_a_reason_not_to_record(app: Windlass, details: dic
     assert line.details
 
 
-async def test_an_action_is_in_the_log_before_it_is_done(app: Windlass) -> None:
+async def test_an_action_is_in_the_log_before_it_is_done(app: Tidewheel) -> None:
     """Its outcome is added afterwards, to the same line."""
     log = app.access.audit
     async with audited(log, by(ADA, "bulk.start", details={"filter": "x" * 5000})) as entry:
@@ -303,7 +305,7 @@ async def test_an_action_is_in_the_log_before_it_is_done(app: Windlass) -> None:
     assert (line.outcome, line.target, line.details["done"]) == ("done", "42", 7)
 
 
-async def test_a_line_says_how_its_action_ended(app: Windlass) -> None:
+async def test_a_line_says_how_its_action_ended(app: Tidewheel) -> None:
     """Failed, refused (no line, as nothing was changed), or cut off: then it stays started."""
     log = app.access.audit
     for error, outcomes in (
@@ -329,7 +331,7 @@ async def test_an_app_that_is_closed_meanwhile_does_not_undo_an_answer(
         (NotOpen("gone"), "failed, but not"),
     ):
         caplog.clear()
-        async with Windlass("memory://") as app:
+        async with Tidewheel("memory://") as app:
             with nullcontext() if error is None else pytest.raises(type(error), match=str(error)):
                 async with audited(app.access.audit, by(ADA, "job.delete")):
                     await app.close()
@@ -337,13 +339,13 @@ async def test_an_app_that_is_closed_meanwhile_does_not_undo_an_answer(
                         raise error
         assert told in caplog.text
         assert bool(told) == ("job.delete" in caplog.text)
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         log = app.access.audit
     await log.record(by(ADA, "login"))
     assert "login" in caplog.text
 
 
-async def test_what_cannot_be_recorded_is_not_done(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_recorded_is_not_done(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a line of the intent there is no action."""
     made = await app.access.create_key("kept")
 
@@ -357,7 +359,7 @@ async def test_what_cannot_be_recorded_is_not_done(app: Windlass, monkeypatch: p
     assert (await app.access.authenticate(bearer=made.key)).id == made.info.id
 
 
-async def test_a_key_given_for_its_id_is_never_in_the_log(app: Windlass) -> None:
+async def test_a_key_given_for_its_id_is_never_in_the_log(app: Tidewheel) -> None:
     """Not for a moment: the id is checked before the intent is written."""
     made = await app.access.create_key("billing")
     written: list[bytes] = []
@@ -375,7 +377,7 @@ async def test_a_key_given_for_its_id_is_never_in_the_log(app: Windlass) -> None
 
 def test_keys_can_be_made_by_blocking_code() -> None:
     """Every call has its twin, those of the audit log as well."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with app.sync:
         made = app.sync.access.create_key("billing")
         assert app.sync.access.authenticate(bearer=made.key).id == made.info.id
@@ -384,7 +386,7 @@ def test_keys_can_be_made_by_blocking_code() -> None:
 
 
 async def test_what_the_store_cannot_take_goes_to_the_programs_log(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was done: saying that it failed would be wrong, and keeping silent worse."""
 
@@ -394,6 +396,6 @@ async def test_what_the_store_cannot_take_goes_to_the_programs_log(
     monkeypatch.setattr(app.store, "write_documents", gone)
     await app.access.audit.record(AuditLine("job.delete", "ada", "session", "42"))
     [record] = caplog.records
-    assert (record.levelname, record.name) == ("ERROR", "windlass.access")
+    assert (record.levelname, record.name) == ("ERROR", "tidewheel.access")
     assert '"action":"job.delete","actor":"ada"' in record.getMessage()
     assert "the database went away" in record.getMessage()

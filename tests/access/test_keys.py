@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from windlass import InvalidInput, NotAuthenticated, NotPermitted, SecurityContext, Windlass, acting_as
-from windlass.access import keys, lookups
-from windlass.access.caller import DEFAULT_SCOPES, Caller, CallerKind, Scope
-from windlass.clock import to_datetime
-from windlass.model import Document
-from windlass.testing.clock import FrozenClock
+from tidewheel import InvalidInput, NotAuthenticated, NotPermitted, SecurityContext, Tidewheel, acting_as
+from tidewheel.access import keys, lookups
+from tidewheel.access.caller import DEFAULT_SCOPES, Caller, CallerKind, Scope
+from tidewheel.clock import to_datetime
+from tidewheel.model import Document
+from tidewheel.testing.clock import FrozenClock
 
 DAY = 86_400.0
 
 
-async def who(app: Windlass, key: str) -> Caller:
+async def who(app: Tidewheel, key: str) -> Caller:
     return await app.access.authenticate(bearer=key)
 
 
-def watched(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def watched(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids the store is asked for, one after the other."""
     asked: list[str] = []
     store = app.store
@@ -37,7 +37,7 @@ def watched(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-async def test_a_key_tells_who_is_asking(app: Windlass) -> None:
+async def test_a_key_tells_who_is_asking(app: Tidewheel) -> None:
     """Its tenant, its scopes and on whose behalf come from the key and from nowhere else."""
     made = await app.access.create_key(
         "billing", tenant="acme", scopes=["read", "enqueue"], user_id="u1", service_id="shop"
@@ -52,18 +52,18 @@ async def test_a_key_tells_who_is_asking(app: Windlass) -> None:
     assert (boss.superuser, boss.scopes, boss.context()) == (True, DEFAULT_SCOPES, None)
 
 
-async def test_a_key_is_long_random_and_url_safe(app: Windlass) -> None:
+async def test_a_key_is_long_random_and_url_safe(app: Tidewheel) -> None:
     """256 bits of secret behind an id that may be shown."""
     made = [await app.access.create_key() for _ in range(20)]
     assert len({one.key for one in made}) == len({one.info.id for one in made}) == 20
     for one in made:
         prefix, key_id, secret = one.key.split("_", 2)
-        assert (prefix, key_id, len(secret)) == ("wl", one.info.id, 43)
+        assert (prefix, key_id, len(secret)) == ("tw", one.info.id, 43)
         assert one.key.replace("-", "").replace("_", "").isalnum()
 
 
 async def test_nothing_that_is_kept_or_shown_is_the_key(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not in the store, not in a repr, not in the audit log, not in a log line."""
     caplog.set_level("DEBUG")
@@ -80,12 +80,12 @@ async def test_nothing_that_is_kept_or_shown_is_the_key(
 
 
 @pytest.mark.parametrize("change", ["secret", "id", "case", "short", "long", "empty", "space"])
-async def test_a_wrong_key_is_refused_with_one_message(app: Windlass, change: str) -> None:
+async def test_a_wrong_key_is_refused_with_one_message(app: Tidewheel, change: str) -> None:
     """Whatever is wrong with it: nobody learns which ids exist."""
     key = (await app.access.create_key()).key
     wrong = {
         "secret": key[:-2] + ("AA" if not key.endswith("AA") else "BB"),
-        "id": "wl_" + "0" * 16 + key[19:],
+        "id": "tw_" + "0" * 16 + key[19:],
         "case": key.upper(),
         "short": key[:-1],
         "long": key + "A",
@@ -97,7 +97,7 @@ async def test_a_wrong_key_is_refused_with_one_message(app: Windlass, change: st
     assert str(caught.value) == "the key, token or session is not valid; it may be wrong, expired or revoked"
 
 
-async def test_secrets_are_compared_in_constant_time(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_compared_in_constant_time(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """By hmac.compare_digest, over hashes of one length."""
     compared: list[tuple[Any, Any]] = []
 
@@ -110,7 +110,7 @@ async def test_secrets_are_compared_in_constant_time(app: Windlass, monkeypatch:
     assert [(len(one), len(other)) for one, other in compared] == [(32, 32)]
 
 
-async def test_a_key_ends_when_it_was_told_to(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_key_ends_when_it_was_told_to(app: Tidewheel, clock: FrozenClock) -> None:
     """At that instant; it stays on the list for a month."""
     made = await app.access.create_key(expires=60)
     assert made.info.expires_at == to_datetime(clock.now() + 60_000_000)
@@ -125,7 +125,7 @@ async def test_a_key_ends_when_it_was_told_to(app: Windlass, clock: FrozenClock)
 
 
 async def test_a_revoked_key_is_refused_at_once_here_and_within_a_second_elsewhere(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Also one that is in use, whose look-up is remembered."""
     made = await app.access.create_key()
@@ -150,7 +150,7 @@ async def test_a_revoked_key_is_refused_at_once_here_and_within_a_second_elsewhe
 
 
 async def test_a_look_that_began_before_the_key_was_revoked_is_not_remembered(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer may still be the old one; whoever asks afterwards gets the new one."""
     made = await app.access.create_key()
@@ -177,7 +177,7 @@ async def test_a_look_that_began_before_the_key_was_revoked_is_not_remembered(
 
 
 async def test_a_key_is_looked_up_once_a_second_however_often_it_is_used(
-    app: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when a hundred requests come at once, and for a key that is not there."""
     key = (await app.access.create_key()).key
@@ -189,17 +189,17 @@ async def test_a_key_is_looked_up_once_a_second_however_often_it_is_used(
     clock.advance(1)
     await who(app, key)
     assert len(asked) == 2
-    nobody = "wl_" + "0" * 16 + "_" + "A" * 43
+    nobody = "tw_" + "0" * 16 + "_" + "A" * 43
     for _ in range(3):
         with pytest.raises(NotAuthenticated):
             await who(app, nobody)
     assert len(asked) == 3
     with pytest.raises(NotAuthenticated):
-        await who(app, "wl_no-such-shape")
+        await who(app, "tw_no-such-shape")
     assert len(asked) == 3, "what cannot be a key is not looked up"
 
 
-async def test_a_look_that_fails_is_not_remembered(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_that_fails_is_not_remembered(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that is away for a moment makes no key bad."""
     key = (await app.access.create_key()).key
     store = app.store
@@ -216,7 +216,7 @@ async def test_a_look_that_fails_is_not_remembered(app: Windlass, monkeypatch: p
 
 
 async def test_who_gives_up_waiting_leaves_the_answer_to_the_others(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One look-up serves many; the first of them may be cancelled."""
     key = (await app.access.create_key()).key
@@ -229,7 +229,7 @@ async def test_who_gives_up_waiting_leaves_the_answer_to_the_others(
 
 
 async def test_nonsense_cannot_fill_memory_or_push_out_what_is_in_use(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys that are not there are remembered apart, and few of them."""
     key = (await app.access.create_key()).key
@@ -237,7 +237,7 @@ async def test_nonsense_cannot_fill_memory_or_push_out_what_is_in_use(
     asked = watched(app, monkeypatch)
     for number in range(lookups.MOST_MISSING + 50):
         with pytest.raises(NotAuthenticated):
-            await who(app, f"wl_{number:016x}_{'A' * 43}")
+            await who(app, f"tw_{number:016x}_{'A' * 43}")
     known = app.access._keys._lookups
     assert (len(known._missing), len(known._found)) == (lookups.MOST_MISSING, 1)
     asked.clear()
@@ -245,7 +245,7 @@ async def test_nonsense_cannot_fill_memory_or_push_out_what_is_in_use(
     assert asked == []
 
 
-async def test_when_a_key_was_used_is_noted_at_most_once_a_minute(app: Windlass, clock: FrozenClock) -> None:
+async def test_when_a_key_was_used_is_noted_at_most_once_a_minute(app: Tidewheel, clock: FrozenClock) -> None:
     """In the background, and by whoever uses it first."""
 
     async def noted() -> Any:
@@ -264,7 +264,7 @@ async def test_when_a_key_was_used_is_noted_at_most_once_a_minute(app: Windlass,
     assert await noted() == to_datetime(clock.now())
 
 
-async def test_noting_a_use_does_not_bring_a_revoked_key_back(app: Windlass) -> None:
+async def test_noting_a_use_does_not_bring_a_revoked_key_back(app: Tidewheel) -> None:
     """The use is noted over the version that was looked up, and no other."""
     made = await app.access.create_key()
     await who(app, made.key)  # its note is not written yet
@@ -285,7 +285,7 @@ async def test_noting_a_use_does_not_bring_a_revoked_key_back(app: Windlass) -> 
         ({"user_id": ""}, "user_id is empty"),
     ],
 )
-async def test_a_bad_key_is_not_made(app: Windlass, options: dict[str, Any], what: str) -> None:
+async def test_a_bad_key_is_not_made(app: Tidewheel, options: dict[str, Any], what: str) -> None:
     """An error with value, limit and remedy, and nothing is written."""
     with pytest.raises(InvalidInput, match=what):
         await app.access.create_key(**options)
@@ -293,7 +293,7 @@ async def test_a_bad_key_is_not_made(app: Windlass, options: dict[str, Any], wha
     assert (await app.access.audit.lines()).lines == ()
 
 
-async def test_keys_are_for_the_system_only(app: Windlass) -> None:
+async def test_keys_are_for_the_system_only(app: Tidewheel) -> None:
     """Code that acts for a tenant makes no keys."""
     with acting_as(SecurityContext("acme")):
         for call in (app.access.create_key(), app.access.keys(), app.access.revoke_key("0" * 16)):
@@ -301,7 +301,7 @@ async def test_keys_are_for_the_system_only(app: Windlass) -> None:
                 await call
 
 
-async def test_keys_are_listed_page_by_page(app: Windlass, clock: FrozenClock) -> None:
+async def test_keys_are_listed_page_by_page(app: Tidewheel, clock: FrozenClock) -> None:
     """Newest first, with an opaque cursor that must be one of ours."""
     for number in range(5):
         clock.advance(1)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.access.rule_strategies import requests, rule_texts
-from windlass import ConfigurationError
-from windlass.access.rule_values import ordered, whole
-from windlass.access.rules import (
+from tidewheel import ConfigurationError
+from tidewheel.access.rule_values import ordered, whole
+from tidewheel.access.rules import (
     RuleRequest,
     decide,
     job_fields,
@@ -20,10 +20,10 @@ from windlass.access.rules import (
     read_rule,
     row_filter,
 )
-from windlass.clock import to_microseconds
-from windlass.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
-from windlass.model import JobRecord, State
-from windlass.testing.clock import FrozenClock
+from tidewheel.clock import to_microseconds
+from tidewheel.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
+from tidewheel.model import JobRecord, State
+from tidewheel.testing.clock import FrozenClock
 
 NOW = FrozenClock().now()
 ADA = RuleRequest(

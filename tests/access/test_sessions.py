@@ -16,29 +16,29 @@ from typing import Literal
 import pytest
 from argon2 import PasswordHasher
 
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     InvalidInput,
     NotAuthenticated,
     NotPermitted,
     SecurityContext,
+    Tidewheel,
     TooManyAttempts,
-    Windlass,
     WrongState,
     acting_as,
 )
-from windlass.access import attempts, login_queue, passwords
-from windlass.access.access import Access
-from windlass.access.caller import CallerKind
-from windlass.access.sessions import Session
-from windlass.server.app import create_api
-from windlass.testing.clock import FrozenClock
+from tidewheel.access import attempts, login_queue, passwords
+from tidewheel.access.access import Access
+from tidewheel.access.caller import CallerKind
+from tidewheel.access.sessions import Session
+from tidewheel.server.app import create_api
+from tidewheel.testing.clock import FrozenClock
 
 PASSWORD = "correct horse"  # noqa: S105 - of a user of these tests
 
 
 @pytest.fixture
-async def access(app: Windlass) -> Access:
+async def access(app: Tidewheel) -> Access:
     await app.access.create_superuser("ada", PASSWORD)
     return app.access
 
@@ -51,13 +51,13 @@ async def logged_in(access: Access, value: str) -> bool:
     return caller.superuser
 
 
-def elsewhere(app: Windlass) -> Access:
+def elsewhere(app: Tidewheel) -> Access:
     """As another process has it: the same store, nothing remembered."""
     return Access(app)
 
 
 async def test_who_logs_in_is_a_superuser_until_the_session_ends(
-    app: Windlass, access: Access, clock: FrozenClock
+    app: Tidewheel, access: Access, clock: FrozenClock
 ) -> None:
     """In every process of the store, for session_seconds and not longer."""
     session = await access.log_in("ada", PASSWORD, address="192.0.2.1")
@@ -102,7 +102,7 @@ async def test_names_and_passwords_of_any_kind_are_just_wrong(access: Access, na
             await access.log_in(name, password)
 
 
-async def test_a_session_cannot_be_forged(app: Windlass, access: Access) -> None:
+async def test_a_session_cannot_be_forged(app: Tidewheel, access: Access) -> None:
     """Not by changing a character, not by shortening, not with the token of another store."""
     session = await access.log_in("ada", PASSWORD)
     value = session.value
@@ -112,7 +112,7 @@ async def test_a_session_cannot_be_forged(app: Windlass, access: Access) -> None
         value + "\n", session.csrf, "x" * 43, "x" * 5000,
     ]  # fmt: skip
     assert [text for text in forged if await logged_in(access, text)] == []
-    async with Windlass("memory://", clock=app.clock) as stranger:
+    async with Tidewheel("memory://", clock=app.clock) as stranger:
         await stranger.access.create_superuser("ada", PASSWORD)
         assert not await logged_in(stranger.access, value)
 
@@ -120,12 +120,12 @@ async def test_a_session_cannot_be_forged(app: Windlass, access: Access) -> None
 async def test_reading_the_database_is_not_enough_to_act_as_a_user(tmp_path: Path) -> None:
     """No text of the file opens a door, as it is or as the key of a signature under a superuser's name."""
     path = tmp_path / "jobs.db"
-    async with Windlass(f"sqlite:///{path}") as app:
+    async with Tidewheel(f"sqlite:///{path}") as app:
         await app.access.create_superuser("ada", PASSWORD)
         session = await app.access.log_in("ada", PASSWORD)
         key = await app.access.create_key(superuser=True)
         assert await logged_in(app.access, session.value)
-        async with Windlass(f"sqlite:///{path}") as server:
+        async with Tidewheel(f"sqlite:///{path}") as server:
             await create_api(server).open()
         texts = _texts_of(path)
         assert not {session.value, session.csrf, key.key, key.key.rpartition("_")[2], PASSWORD} & texts
@@ -135,13 +135,13 @@ async def test_reading_the_database_is_not_enough_to_act_as_a_user(tmp_path: Pat
                 with pytest.raises(NotAuthenticated):
                     await app.access.authenticate(bearer=forged)
                 with pytest.raises(NotAuthenticated):
-                    await app.access.authenticate(bearer=f"wl_{key.info.id}_{text}")
+                    await app.access.authenticate(bearer=f"tw_{key.info.id}_{text}")
 
 
 def _texts_of(path: Path) -> set[str]:
     """Every text of the documents in a file, and every text in their JSON."""
     reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    rows = reader.execute("SELECT kind, id, body FROM windlass_documents").fetchall()
+    rows = reader.execute("SELECT kind, id, body FROM tidewheel_documents").fetchall()
     reader.close()
     found: set[str] = set()
     for kind, name, body in rows:
@@ -168,7 +168,7 @@ def _signed_with(key: str, name: str, texts: set[str]) -> Iterator[str]:
 
 
 async def test_cookies_of_another_form_ask_the_store_nothing(
-    app: Windlass, access: Access, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only a text that could be a token is looked up."""
     session = await access.log_in("ada", PASSWORD)
@@ -177,7 +177,7 @@ async def test_cookies_of_another_form_ask_the_store_nothing(
 
 
 async def test_logging_out_ends_the_session_and_no_other(
-    app: Windlass, access: Access, clock: FrozenClock
+    app: Tidewheel, access: Access, clock: FrozenClock
 ) -> None:
     """A copy of the cookie is worth nothing afterwards: here at once, elsewhere within a second."""
     one, two = await access.log_in("ada", PASSWORD), await access.log_in("ada", PASSWORD)
@@ -193,7 +193,7 @@ async def test_logging_out_ends_the_session_and_no_other(
 
 
 async def test_sessions_that_are_over_leave_the_store(
-    app: Windlass, access: Access, clock: FrozenClock
+    app: Tidewheel, access: Access, clock: FrozenClock
 ) -> None:
     """They are pruned with everything else that has expired."""
     await access.log_in("ada", PASSWORD)
@@ -219,7 +219,7 @@ async def remove(access: Access) -> None:
 
 @pytest.mark.parametrize("end", [change_password, log_out_everywhere, remove], ids=lambda end: end.__name__)
 async def test_sessions_end_with_the_password_everywhere_or_with_the_user(
-    app: Windlass, access: Access, clock: FrozenClock, end: object
+    app: Tidewheel, access: Access, clock: FrozenClock, end: object
 ) -> None:
     """Here at once, in other processes within a second; those of others go on."""
     await access.create_superuser("bob", PASSWORD)
@@ -252,7 +252,7 @@ async def test_a_csrf_token_goes_with_one_session(access: Access) -> None:
 
 
 async def test_nothing_secret_is_shown(
-    app: Windlass, access: Access, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, access: Access, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not in a repr, a log line, the audit log; and the store has a hash."""
     caplog.set_level("DEBUG")
@@ -276,7 +276,7 @@ async def test_nothing_secret_is_shown(
 # -- the first one, and the one of the setting ----------------------------------------------------------
 
 
-async def test_at_the_first_start_there_is_an_admin_with_a_password_that_is_told_once(app: Windlass) -> None:
+async def test_at_the_first_start_there_is_an_admin_with_a_password_that_is_told_once(app: Tidewheel) -> None:
     """To one of those who start at once."""
     several = [elsewhere(app) for _ in range(3)]
     told = [
@@ -292,7 +292,7 @@ async def test_at_the_first_start_there_is_an_admin_with_a_password_that_is_told
 
 async def test_the_superuser_of_the_setting_is_not_stored(clock: FrozenClock) -> None:
     """Its password may hold colons; its sessions are good in every process, until the setting changes."""
-    async with Windlass("memory://shared-setting", clock=clock, superuser="ada:one:two:three") as app:
+    async with Tidewheel("memory://shared-setting", clock=clock, superuser="ada:one:two:three") as app:
         assert await app.access.ensure_superuser() is None
         session = await app.access.log_in("ada", "one:two:three")
         assert await logged_in(elsewhere(app), session.value)
@@ -300,7 +300,7 @@ async def test_the_superuser_of_the_setting_is_not_stored(clock: FrozenClock) ->
         for change in (app.access.create_superuser("ada", PASSWORD), app.access.remove_superuser("ada")):
             with pytest.raises(WrongState, match="change it there"):
                 await change
-        async with Windlass("memory://shared-setting", clock=clock, superuser="ada:another one") as changed:
+        async with Tidewheel("memory://shared-setting", clock=clock, superuser="ada:another one") as changed:
             assert not await logged_in(changed.access, session.value)
         await app.access.log_out(session.caller, everywhere=True)
         assert not await logged_in(app.access, session.value)
@@ -313,11 +313,11 @@ async def test_the_superuser_of_the_setting_is_not_stored(clock: FrozenClock) ->
 def test_a_setting_that_names_no_superuser_is_refused(text: str) -> None:
     """Before anything starts, and without the password in the message."""
     with pytest.raises(ConfigurationError, match="name:password") as caught:
-        _ = Windlass("memory://", superuser=text).access
+        _ = Tidewheel("memory://", superuser=text).access
     assert "short" not in str(caught.value)
 
 
-async def test_bad_names_and_passwords_are_not_stored(app: Windlass) -> None:
+async def test_bad_names_and_passwords_are_not_stored(app: Tidewheel) -> None:
     """An error with the limit, and nothing is written."""
     for name, password in (("", PASSWORD), ("a:b", PASSWORD), ("a" * 101, PASSWORD), ("a\n", PASSWORD)):
         with pytest.raises(InvalidInput, match="name of a superuser"):

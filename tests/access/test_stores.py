@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.app.conftest import URLS
-from windlass import NotAuthenticated, SecurityContext, Windlass, acting_as
-from windlass.access.access import Access
+from tidewheel import NotAuthenticated, SecurityContext, Tidewheel, acting_as
+from tidewheel.access.access import Access
 
 
 @pytest.mark.parametrize("store", URLS)
@@ -18,7 +18,7 @@ async def test_keys_sessions_and_the_log_are_shared_by_all_who_have_the_store(
 ) -> None:
     """One makes and revokes, the other believes and refuses; strangers' names are no errors of a database."""
     url = URLS[store](tmp_path) if store != "memory" else "memory://access-shared"
-    async with Windlass(url) as app, Windlass(url) as other:
+    async with Tidewheel(url) as app, Tidewheel(url) as other:
         made = await app.access.create_key("billing", tenant="acme")
         assert (await other.access.authenticate(bearer=made.key)).tenant == "acme"
         await asyncio.gather(*other.access._keys._noting)
@@ -42,7 +42,7 @@ async def test_keys_sessions_and_the_log_are_shared_by_all_who_have_the_store(
 @pytest.mark.parametrize("store", URLS)
 async def test_a_rule_narrows_what_a_caller_sees(store: str, tmp_path: Path) -> None:
     """On every store: within its tenant, to the jobs the rule shows."""
-    async with Windlass(URLS[store](tmp_path), manage_rule="topic = @request.auth.name") as app:
+    async with Tidewheel(URLS[store](tmp_path), manage_rule="topic = @request.auth.name") as app:
         key = (await app.access.create_key("mail", tenant="acme")).key
         for tenant in ("acme", "zeta"):
             with acting_as(SecurityContext(tenant)):

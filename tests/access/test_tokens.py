@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from tests.patience import PATIENCE
-from windlass import ConfigurationError, NotAuthenticated, SecurityContext, Windlass
-from windlass.access import jwks
-from windlass.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
-from windlass.access.jwks import read_keys
-from windlass.testing.clock import FrozenClock
+from tidewheel import ConfigurationError, NotAuthenticated, SecurityContext, Tidewheel
+from tidewheel.access import jwks
+from tidewheel.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
+from tidewheel.access.jwks import read_keys
+from tidewheel.testing.clock import FrozenClock
 
 SECRET = "s" * 32
 NOW = 1767225600  # where a frozen clock stands
@@ -35,8 +35,8 @@ P384_KEY = ec.generate_private_key(ec.SECP384R1())
 ED_KEY = ed25519.Ed25519PrivateKey.generate()
 
 
-def made(clock: FrozenClock, **settings: Any) -> Windlass:
-    return Windlass("memory://", clock=clock, **({"jwt_secret": SECRET} | settings))
+def made(clock: FrozenClock, **settings: Any) -> Tidewheel:
+    return Tidewheel("memory://", clock=clock, **({"jwt_secret": SECRET} | settings))
 
 
 def token(
@@ -56,11 +56,11 @@ def by_hand(header: dict[str, Any], claims: dict[str, Any], key: bytes | None = 
     return f"{signed}.{part(signature)}"
 
 
-async def who(app: Windlass, text: str) -> Caller:
+async def who(app: Tidewheel, text: str) -> Caller:
     return await app.access.authenticate(bearer=text)
 
 
-async def refused(app: Windlass, text: str) -> None:
+async def refused(app: Tidewheel, text: str) -> None:
     with pytest.raises(NotAuthenticated, match="is not valid; it may be wrong, expired or revoked"):
         await who(app, text)
 
@@ -85,19 +85,19 @@ async def test_a_good_token_tells_who_is_asking(clock: FrozenClock) -> None:
         (None, {Scope.READ}, False),
         ("", {Scope.READ}, False),
         ("openid email superuser", {Scope.READ}, False),
-        ("windlass:tracebacks windlass:read", {Scope.READ, Scope.TRACEBACKS}, False),
-        ("windlass:read", {Scope.READ}, False),
-        ("openid windlass:read windlass:enqueue", {Scope.READ, Scope.ENQUEUE}, False),
-        ("windlass:superuser", ALL_SCOPES, True),
-        ("windlass:superuser windlass:read", {Scope.READ}, True),
-        ("windlass:unheard-of", set(), False),
-        ("windlass:", set(), False),
+        ("tidewheel:tracebacks tidewheel:read", {Scope.READ, Scope.TRACEBACKS}, False),
+        ("tidewheel:read", {Scope.READ}, False),
+        ("openid tidewheel:read tidewheel:enqueue", {Scope.READ, Scope.ENQUEUE}, False),
+        ("tidewheel:superuser", ALL_SCOPES, True),
+        ("tidewheel:superuser tidewheel:read", {Scope.READ}, True),
+        ("tidewheel:unheard-of", set(), False),
+        ("tidewheel:", set(), False),
     ],
 )
 async def test_scopes_narrow_what_a_token_is_good_for(
     clock: FrozenClock, scope: str | None, scopes: set[Scope], superuser: bool
 ) -> None:
-    """One that says nothing of Windlass may read states, and only one that says superuser is one."""
+    """One that says nothing of Tidewheel may read states, and only one that says superuser is one."""
     caller = await who(made(clock), token({} if scope is None else {"scope": scope}))
     assert (set(caller.scopes), caller.superuser) == (set(scopes), superuser)
 
@@ -133,7 +133,7 @@ BAD: dict[str, str] = {
     "sub is empty": token({"sub": ""}),
     "sub is long": token({"sub": "a" * 256}),
     "sub has a NUL": token({"sub": "a\x00"}),
-    "scope is a list": token({"scope": ["windlass:superuser"]}),
+    "scope is a list": token({"scope": ["tidewheel:superuser"]}),
     "claims are a list": by_hand({"alg": "HS256"}, [], SECRET.encode()),  # type: ignore[arg-type]
     "too large": token({"padding": "x" * 8200}),
 }
@@ -170,7 +170,7 @@ async def test_the_log_says_why_a_token_is_refused(
     """In one line, without any part of the token; ``explain`` gives the same reason."""
     app = made(clock)
     await refused(app, BAD[what])
-    [line] = [record.getMessage() for record in caplog.records if record.name == "windlass.access"]
+    [line] = [record.getMessage() for record in caplog.records if record.name == "tidewheel.access"]
     assert line.startswith("rejected a credential: ")
     assert REASONS.get(what, "a ") in line
     for part in BAD[what].split("."):
@@ -198,9 +198,9 @@ async def test_default_scopes_are_those_of_the_setting(clock: FrozenClock) -> No
     """For tokens that name none of ours; a wrong name is refused at the start."""
     app = made(clock, jwt_default_scopes=("read", "enqueue"))
     assert set((await who(app, token())).scopes) == {Scope.READ, Scope.ENQUEUE}
-    assert set((await who(app, token({"scope": "windlass:manage"}))).scopes) == {Scope.MANAGE}
+    assert set((await who(app, token({"scope": "tidewheel:manage"}))).scopes) == {Scope.MANAGE}
     assert (await who(made(clock, jwt_default_scopes=()), token())).scopes == frozenset()
-    for name in ("superuser", "windlass:read", "raed"):
+    for name in ("superuser", "tidewheel:read", "raed"):
         with pytest.raises(ConfigurationError, match="jwt_default_scopes has"):
             _ = made(clock, jwt_default_scopes=(name,)).access
 
@@ -222,7 +222,7 @@ async def test_what_a_token_may_do_is_explained(clock: FrozenClock) -> None:
             one for one in (await app.access.explain(token())).abilities if one.what.startswith("see st")
         ]
         assert (seen.allowed, seen.why) == (True, "the jobs that manage_rule shows")
-        whole = await may(token({"scope": "windlass:superuser"}))
+        whole = await may(token({"scope": "tidewheel:superuser"}))
         assert all(allowed for allowed, _ in whole.values())
         key = await app.access.create_key("ci", scopes=["enqueue", "work"])
         found = {one.what: one for one in (await app.access.explain(key.key)).abilities}
@@ -244,10 +244,10 @@ async def test_clocks_may_be_off_by_ten_seconds(clock: FrozenClock) -> None:
 
 async def test_audience_and_issuer_are_checked_where_they_are_configured(clock: FrozenClock) -> None:
     """A token for others, of others or of nobody proves nothing."""
-    app = made(clock, jwt_audience="windlass", jwt_issuer="https://id.example")
-    good = {"aud": "windlass", "iss": "https://id.example"}
+    app = made(clock, jwt_audience="tidewheel", jwt_issuer="https://id.example")
+    good = {"aud": "tidewheel", "iss": "https://id.example"}
     await who(app, token(good))
-    await who(app, token(good | {"aud": ["others", "windlass"]}))
+    await who(app, token(good | {"aud": ["others", "tidewheel"]}))
     changes: list[dict[str, Any]] = [
         {"aud": "others"},
         {"aud": []},
@@ -285,7 +285,7 @@ async def test_a_verified_token_is_not_verified_again_for_a_while(
     clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its hash; few are remembered, and none that was refused."""
-    from windlass.access import tokens
+    from tidewheel.access import tokens
 
     app = made(clock)
     verified = []
@@ -313,7 +313,7 @@ async def test_a_verified_token_is_not_verified_again_for_a_while(
 
 async def test_tokens_are_refused_where_none_are_configured(clock: FrozenClock) -> None:
     """Also those signed with an empty secret."""
-    app = Windlass("memory://", clock=clock)
+    app = Tidewheel("memory://", clock=clock)
     for text in (token(), by_hand({"alg": "HS256"}, CLAIMS, b""), by_hand({"alg": "none"}, CLAIMS)):
         await refused(app, text)
 
@@ -405,7 +405,7 @@ def issuer() -> Iterator[Issuer]:
     issuer.thread.join()
 
 
-def published(clock: FrozenClock, issuer: Issuer, **settings: Any) -> Windlass:
+def published(clock: FrozenClock, issuer: Issuer, **settings: Any) -> Tidewheel:
     return made(clock, **({"jwt_secret": None, "jwt_jwks_url": issuer.url} | settings))
 
 
@@ -537,7 +537,7 @@ async def test_an_issuer_who_sends_byte_by_byte_is_not_waited_for(
         clock.advance(jwks.RETRY_SECONDS)
         await refused(app, token(key=RSA_KEY, alg="RS256", kid="r"))
     assert "the last fetch has not ended yet" in caplog.text
-    assert [thread.daemon for thread in threading.enumerate() if thread.name == "windlass-jwks"] == [True]
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "tidewheel-jwks"] == [True]
     issuer.drips = False
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.servers.shared import empty_url
 from tests.servers.sqlite import empty_database
-from windlass import Job, Windlass
-from windlass.model import ClaimRequest, Lane, Settlement
-from windlass.outcome import Completed, Outcome
-from windlass.testing.clock import FrozenClock
+from tidewheel import Job, Tidewheel
+from tidewheel.model import ClaimRequest, Lane, Settlement
+from tidewheel.outcome import Completed, Outcome
+from tidewheel.testing.clock import FrozenClock
 
 Finish = Callable[..., Awaitable[None]]
 
@@ -37,9 +37,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def app(url: str, clock: FrozenClock) -> AsyncIterator[Windlass]:
+async def app(url: str, clock: FrozenClock) -> AsyncIterator[Tidewheel]:
     """An open app whose time stands still."""
-    async with Windlass(url, clock=clock, poll_interval=0.05) as app:
+    async with Tidewheel(url, clock=clock, poll_interval=0.05) as app:
         yield app
 
 
@@ -47,7 +47,7 @@ async def app(url: str, clock: FrozenClock) -> AsyncIterator[Windlass]:
 def finish() -> Finish:
     """Claims a job as a worker would and ends it with an outcome (completed with null unless told)."""
 
-    async def finish(app: Windlass, job: Job[Any], outcome: Outcome | None = None) -> None:
+    async def finish(app: Tidewheel, job: Job[Any], outcome: Outcome | None = None) -> None:
         (claimed,) = (
             await app.store.claim(
                 ClaimRequest("test", (Lane(job.topic, job.task),), limit=1, lease_seconds=60)

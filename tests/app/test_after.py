@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tests.app.conftest import URLS, Finish
-from windlass import (
+from tidewheel import (
     Context,
     InvalidInput,
     Job,
@@ -18,22 +18,22 @@ from windlass import (
     LimitExceeded,
     ParentNotFound,
     SecurityContext,
-    Windlass,
+    Tidewheel,
     WrongState,
     acting_as,
 )
-from windlass.conditions import Compare, Comparison, Field
-from windlass.model import Count, JobError, Relative, State
-from windlass.outcome import Failed
-from windlass.timeline import Happening
+from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.model import Count, JobError, Relative, State
+from tidewheel.outcome import Failed
+from tidewheel.timeline import Happening
 
 
 @pytest.fixture
-async def parent(app: Windlass) -> Job[Any]:
+async def parent(app: Tidewheel) -> Job[Any]:
     return await app.enqueue("parents")
 
 
-async def test_jobs_are_named_as_handles_ids_and_texts(app: Windlass, parent: Job[Any]) -> None:
+async def test_jobs_are_named_as_handles_ids_and_texts(app: Tidewheel, parent: Job[Any]) -> None:
     """One or several; each counts once."""
     ways: list[Any] = [parent, parent.id, str(parent.id), [parent, parent.id, str(parent.id)], (parent.sync,)]
     for named in ways:
@@ -48,7 +48,7 @@ async def test_jobs_are_named_as_handles_ids_and_texts(app: Windlass, parent: Jo
 
 
 async def test_a_child_runs_when_its_parent_has_completed(
-    app: Windlass, parent: Job[Any], finish: Finish
+    app: Tidewheel, parent: Job[Any], finish: Finish
 ) -> None:
     """And whoever waits for its result gets it."""
 
@@ -68,7 +68,7 @@ async def test_a_child_runs_when_its_parent_has_completed(
 
 
 async def test_whoever_waits_for_a_child_learns_that_its_parent_failed(
-    app: Windlass, parent: Job[Any], finish: Finish
+    app: Tidewheel, parent: Job[Any], finish: Finish
 ) -> None:
     """By the code, and the job that is to blame."""
     child = await app.enqueue("children", after=[parent])
@@ -89,14 +89,14 @@ async def test_whoever_waits_for_a_child_learns_that_its_parent_failed(
         ({"after_any": "yes"}, "True or False"),
     ],
 )
-async def test_what_is_no_job_is_refused(app: Windlass, options: Any, says: str) -> None:
+async def test_what_is_no_job_is_refused(app: Tidewheel, options: Any, says: str) -> None:
     """With the value; nothing is written."""
     with pytest.raises(InvalidInput, match=says):
         await app.enqueue("children", **options)
     assert await app.count() == Count(0)
 
 
-async def test_too_many_jobs_and_missing_ones_are_refused(app: Windlass) -> None:
+async def test_too_many_jobs_and_missing_ones_are_refused(app: Tidewheel) -> None:
     """By number, and by name."""
     with pytest.raises(LimitExceeded, match="after names 1,001 jobs"):
         await app.enqueue("children", after=[uuid4() for _ in range(1001)])
@@ -106,7 +106,7 @@ async def test_too_many_jobs_and_missing_ones_are_refused(app: Windlass) -> None
     assert await app.count() == Count(0)
 
 
-async def test_a_task_that_is_not_durable_cannot_wait(app: Windlass, parent: Job[Any]) -> None:
+async def test_a_task_that_is_not_durable_cannot_wait(app: Tidewheel, parent: Job[Any]) -> None:
     """Its jobs are in no store; and nothing in a store can wait for one."""
 
     @app.task(durable=False)
@@ -121,7 +121,7 @@ async def test_a_task_that_is_not_durable_cannot_wait(app: Windlass, parent: Job
 
 @pytest.mark.parametrize("said_of", ["job", "task"])
 async def test_who_replaces_the_payload_of_a_waiting_job_cannot_wait(
-    app: Windlass, parent: Job[Any], said_of: str
+    app: Tidewheel, parent: Job[Any], said_of: str
 ) -> None:
     """The waiting job would run with the new payload before the jobs it was to run after."""
     options: dict[str, Any] = {"on_duplicate": "replace"}
@@ -136,7 +136,7 @@ async def test_who_replaces_the_payload_of_a_waiting_job_cannot_wait(
     assert await app.count() == Count(1)
 
 
-async def test_tasks_do_not_say_what_their_jobs_run_after(app: Windlass) -> None:
+async def test_tasks_do_not_say_what_their_jobs_run_after(app: Tidewheel) -> None:
     """That is said of a job."""
     with pytest.raises(Exception, match="'after' is no option"):
 
@@ -144,7 +144,7 @@ async def test_tasks_do_not_say_what_their_jobs_run_after(app: Windlass) -> None
         async def later() -> None: ...
 
 
-async def test_many_and_together_and_put(app: Windlass, parent: Job[Any]) -> None:
+async def test_many_and_together_and_put(app: Tidewheel, parent: Job[Any]) -> None:
     """Every way to enqueue."""
 
     @app.task
@@ -159,7 +159,7 @@ async def test_many_and_together_and_put(app: Windlass, parent: Job[Any]) -> Non
 
 
 @pytest.mark.parametrize("url", [name for name in URLS if name != "memory"], indirect=True)
-async def test_a_handler_enqueues_what_follows_in_its_own_transaction(app: Windlass) -> None:
+async def test_a_handler_enqueues_what_follows_in_its_own_transaction(app: Tidewheel) -> None:
     """A job that it enqueued there can be named, and the job itself, which is about to complete."""
     made: list[Job[Any]] = []
 
@@ -179,7 +179,7 @@ async def test_a_handler_enqueues_what_follows_in_its_own_transaction(app: Windl
     assert await app.store.check() == []
 
 
-async def test_a_row_filter_hides_relatives(app: Windlass, parent: Job[Any]) -> None:
+async def test_a_row_filter_hides_relatives(app: Tidewheel, parent: Job[Any]) -> None:
     """Who sees only some jobs is not told of others by those it sees."""
     context = replace(
         SecurityContext("root", allow_root=True), only=Compare(Field.TOPIC, Comparison.EQUAL, "children")
@@ -194,7 +194,7 @@ async def test_a_row_filter_hides_relatives(app: Windlass, parent: Job[Any]) -> 
     assert (await child.dependents()).total == Count(2)
 
 
-async def test_blocking_twins(app: Windlass, parent: Job[Any]) -> None:
+async def test_blocking_twins(app: Tidewheel, parent: Job[Any]) -> None:
     """The same on a thread without an event loop."""
     child = await app.enqueue("children", after=parent)
     found = await asyncio.to_thread(parent.sync.dependents)

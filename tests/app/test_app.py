@@ -13,7 +13,7 @@ import pytest
 
 from tests.app.conftest import Finish
 from tests.patience import PATIENCE
-from windlass import (
+from tidewheel import (
     BY_PAYLOAD,
     Context,
     HandlerNotFound,
@@ -24,22 +24,22 @@ from windlass import (
     LimitExceeded,
     NotOpen,
     SchemaTooNew,
-    Windlass,
+    Tidewheel,
     WrongState,
 )
-from windlass.clock import to_datetime
-from windlass.model import FOREVER
-from windlass.options import WorkerOptions
-from windlass.outcome import Failed
-from windlass.testing.clock import FrozenClock
-from windlass.worker import Worker
+from tidewheel.clock import to_datetime
+from tidewheel.model import FOREVER
+from tidewheel.options import WorkerOptions
+from tidewheel.outcome import Failed
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker import Worker
 
 FAILED = Failed(JobError("boom", "it broke"))
 
 
 async def test_an_app_is_used_only_while_open(url: str) -> None:
     """Before and after, every verb says so."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     with pytest.raises(NotOpen, match="async with app"):
         await app.enqueue("t")
     async with app:
@@ -52,7 +52,7 @@ async def test_an_app_is_used_only_while_open(url: str) -> None:
 
 async def test_an_app_can_be_opened_twice_and_again(url: str) -> None:
     """Nested uses share one store, the last one closes it, and the jobs are there next time."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     async with app:
         store = app.store
         async with app:
@@ -65,7 +65,7 @@ async def test_an_app_can_be_opened_twice_and_again(url: str) -> None:
 
 async def test_concurrent_opens_wait_for_the_one_that_opens(url: str) -> None:
     """Nobody gets a store that is still being migrated."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     await asyncio.gather(*(app.open() for _ in range(5)))
     await app.enqueue("t")
     for _ in range(5):
@@ -74,7 +74,7 @@ async def test_concurrent_opens_wait_for_the_one_that_opens(url: str) -> None:
         _ = app.store
 
 
-async def test_enqueue_by_name_uses_the_tasks_topic_defaults_and_signature(app: Windlass) -> None:
+async def test_enqueue_by_name_uses_the_tasks_topic_defaults_and_signature(app: Tidewheel) -> None:
     """A name is as good as the task itself, alias and lonely topic included."""
 
     @app.task(topic="mail", aliases=["old"], max_attempts=7)
@@ -87,14 +87,14 @@ async def test_enqueue_by_name_uses_the_tasks_topic_defaults_and_signature(app: 
         await app.enqueue("send")
 
 
-async def test_unknown_names_are_topics_unless_tasks_are_strict(app: Windlass, url: str) -> None:
+async def test_unknown_names_are_topics_unless_tasks_are_strict(app: Tidewheel, url: str) -> None:
     """By default a job may wait for a worker that knows it."""
     job = await app.enqueue("elsewhere", [1, 2], priority=5)
     assert (job.topic, job.task, job.payload, job.priority) == ("elsewhere", "", [1, 2], 5)
     assert (await app.enqueue("elsewhere")).payload == {}
     assert (await (await app.enqueue("elsewhere", b"\x00raw")).refresh()).payload == b"\x00raw"
 
-    strict = Windlass(url, strict_tasks=True)
+    strict = Tidewheel(url, strict_tasks=True)
 
     @strict.task
     def known() -> None: ...
@@ -106,7 +106,7 @@ async def test_unknown_names_are_topics_unless_tasks_are_strict(app: Windlass, u
             await strict.enqueue("knwon")
 
 
-async def test_a_handle_shows_what_was_written(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_handle_shows_what_was_written(app: Tidewheel, clock: FrozenClock) -> None:
     """The handle of an enqueue equals what the store says, without asking it."""
     job = await app.enqueue(
         "t",
@@ -126,7 +126,7 @@ async def test_a_handle_shows_what_was_written(app: Windlass, clock: FrozenClock
     assert (await app.get(str(job.id))) == job
 
 
-async def test_a_duplicate_answers_the_job_that_holds_the_key(app: Windlass, finish: Finish) -> None:
+async def test_a_duplicate_answers_the_job_that_holds_the_key(app: Tidewheel, finish: Finish) -> None:
     """Nothing is written, and the handle shows the holder as it is now."""
     first = await app.enqueue("t", {"n": 1}, key="k")
     again = await app.enqueue("t", {"n": 2}, key="k")
@@ -137,14 +137,14 @@ async def test_a_duplicate_answers_the_job_that_holds_the_key(app: Windlass, fin
     assert (await app.count()).total == 2
 
 
-async def test_a_waiting_duplicate_can_be_replaced(app: Windlass) -> None:
+async def test_a_waiting_duplicate_can_be_replaced(app: Tidewheel) -> None:
     """Debounce: the latest payload wins until somebody starts on it."""
     first = await app.enqueue("t", {"n": 1}, key="k")
     again = await app.enqueue("t", {"n": 2}, key="k", on_duplicate="replace")
     assert (again.id, again.duplicate, again.replaced, again.payload) == (first.id, True, True, {"n": 2})
 
 
-async def test_many_jobs_come_back_in_the_order_they_were_given(app: Windlass) -> None:
+async def test_many_jobs_come_back_in_the_order_they_were_given(app: Tidewheel) -> None:
     """Also across the store's batches and among duplicates."""
 
     @app.task
@@ -159,7 +159,7 @@ async def test_many_jobs_come_back_in_the_order_they_were_given(app: Windlass) -
     assert mixed[0] == mixed[2]
 
 
-async def test_one_bad_payload_among_many_writes_nothing(app: Windlass) -> None:
+async def test_one_bad_payload_among_many_writes_nothing(app: Tidewheel) -> None:
     """All are checked before the first is written, and the bad one is named."""
 
     @app.task
@@ -173,7 +173,7 @@ async def test_one_bad_payload_among_many_writes_nothing(app: Windlass) -> None:
 
 
 async def test_a_job_pruned_while_its_duplicate_is_answered_frees_the_key(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key is free again by then, so the new job is written instead of an error."""
     first = await app.enqueue("t", key="k")
@@ -190,7 +190,7 @@ async def test_a_job_pruned_while_its_duplicate_is_answered_frees_the_key(
 
 async def test_store_limits_come_from_the_settings(url: str) -> None:
     """``max_topics`` and ``max_jobs_per_topic`` are enforced where the jobs are."""
-    async with Windlass(url, max_topics=1, max_jobs_per_topic=1) as app:
+    async with Tidewheel(url, max_topics=1, max_jobs_per_topic=1) as app:
         await app.enqueue("one")
         with pytest.raises(LimitExceeded, match="max_topics"):
             await app.enqueue("two")
@@ -199,7 +199,7 @@ async def test_store_limits_come_from_the_settings(url: str) -> None:
         assert (await app.count()).total == 1
 
 
-async def test_pages_are_newest_first_with_totals_and_cursors(app: Windlass) -> None:
+async def test_pages_are_newest_first_with_totals_and_cursors(app: Tidewheel) -> None:
     """Both ways of paging see every job once."""
     jobs = await app.enqueue_many("t", [{"n": n} for n in range(5)])
     page = await app.jobs(limit=2)
@@ -213,7 +213,7 @@ async def test_pages_are_newest_first_with_totals_and_cursors(app: Windlass) -> 
     assert (await app.jobs(limit=10_000)).limit == 200
 
 
-async def test_totals_are_what_counters_tell_or_what_was_found(app: Windlass) -> None:
+async def test_totals_are_what_counters_tell_or_what_was_found(app: Tidewheel) -> None:
     """Several states or topics are counted beyond the page; a search says how many it has found so far."""
     for topic in ("a", "a", "b", "c"):
         await app.enqueue(topic, user_id="anna")
@@ -231,7 +231,7 @@ async def test_totals_are_what_counters_tell_or_what_was_found(app: Windlass) ->
         assert (page.total, page.total_exact) == expected, (where, offset)
 
 
-async def test_every_filter_narrows(app: Windlass, clock: FrozenClock, finish: Finish) -> None:
+async def test_every_filter_narrows(app: Tidewheel, clock: FrozenClock, finish: Finish) -> None:
     """Lists and counts understand the same conditions."""
 
     @app.task
@@ -287,13 +287,13 @@ async def test_every_filter_narrows(app: Windlass, clock: FrozenClock, finish: F
         ({"stat": "failed"}, r"'stat' is no filter \(did you mean state\?\)"),
     ],
 )
-async def test_bad_filters_are_refused(app: Windlass, filters: dict[str, Any], message: str) -> None:
+async def test_bad_filters_are_refused(app: Tidewheel, filters: dict[str, Any], message: str) -> None:
     """A typo never means "all jobs"."""
     with pytest.raises(InvalidInput, match=message):
         await app.jobs(**filters)
 
 
-async def test_one_job_is_requeued_cancelled_and_deleted(app: Windlass, finish: Finish) -> None:
+async def test_one_job_is_requeued_cancelled_and_deleted(app: Tidewheel, finish: Finish) -> None:
     """The operator's verbs, and what they refuse."""
     job = await app.enqueue("t")
     with pytest.raises(WrongState, match=r"is pending and cannot be requeued; .* failed or cancelled"):
@@ -312,7 +312,7 @@ async def test_one_job_is_requeued_cancelled_and_deleted(app: Windlass, finish: 
         await app.get("seven")
 
 
-async def test_a_requeue_waits_for_the_key(app: Windlass) -> None:
+async def test_a_requeue_waits_for_the_key(app: Tidewheel) -> None:
     """Two active jobs never hold one key."""
     job = await app.enqueue("t", key="k", until="finished")
     await app.cancel(job.id)
@@ -321,7 +321,7 @@ async def test_a_requeue_waits_for_the_key(app: Windlass) -> None:
         await app.requeue(job.id)
 
 
-async def test_bulk_verbs_act_on_what_matches_and_count_it(app: Windlass, finish: Finish) -> None:
+async def test_bulk_verbs_act_on_what_matches_and_count_it(app: Tidewheel, finish: Finish) -> None:
     """More jobs than one batch, and only those the verb can act on."""
     await app.enqueue_many("many", [None] * 1_205)
     failed = await app.enqueue("t")
@@ -334,7 +334,7 @@ async def test_bulk_verbs_act_on_what_matches_and_count_it(app: Windlass, finish
     assert (await app.count()).total == 1
 
 
-async def test_bulk_verbs_want_a_filter(app: Windlass) -> None:
+async def test_bulk_verbs_want_a_filter(app: Tidewheel) -> None:
     """Deleting every job is never the result of leaving something out."""
     await app.enqueue("t")
     for verb in (app.requeue_all, app.cancel_all, app.delete_all):
@@ -347,7 +347,7 @@ async def test_bulk_verbs_want_a_filter(app: Windlass) -> None:
 
 async def test_jobs_run_until_none_is_due(url: str) -> None:
     """The whole walk of a job, by task and by name, with a typed result at its end."""
-    app = Windlass(url)
+    app = Tidewheel(url)
 
     @app.task
     async def add(ctx: Context, a: int, b: int = 1) -> int:
@@ -366,7 +366,7 @@ async def test_jobs_run_until_none_is_due(url: str) -> None:
 async def test_a_rename_with_an_alias_does_not_strand_waiting_jobs(tmp_path: Path) -> None:
     """Jobs enqueued under the old name, in the topic of that name, are run by the renamed task."""
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    before, after = Windlass(url), Windlass(url)
+    before, after = Tidewheel(url), Tidewheel(url)
     async with before:
         old = await before.task(name="notify")(lambda: 1).enqueue()
 
@@ -386,7 +386,7 @@ def test_worker_options_are_the_workers_own() -> None:
     assert set(WorkerOptions.__annotations__) == keywords - {"clock", "keeper_thread", "telemetry"}
 
 
-async def test_topics_are_listed_paused_and_resumed(app: Windlass, clock: FrozenClock) -> None:
+async def test_topics_are_listed_paused_and_resumed(app: Tidewheel, clock: FrozenClock) -> None:
     """For a time, or until resumed."""
     await app.enqueue("t")
     await app.pause("t", 60)
@@ -400,7 +400,7 @@ async def test_topics_are_listed_paused_and_resumed(app: Windlass, clock: Frozen
         await app.pause("t", -1)
 
 
-async def test_stats_count_what_there_is(app: Windlass, finish: Finish) -> None:
+async def test_stats_count_what_there_is(app: Tidewheel, finish: Finish) -> None:
     """Counts as of now, by state and topic."""
     job = await app.enqueue("t")
     await app.enqueue("t", delay=5)
@@ -411,7 +411,7 @@ async def test_stats_count_what_there_is(app: Windlass, finish: Finish) -> None:
         await app.stats(float("nan"))
 
 
-async def test_the_store_can_be_migrated_and_checked(app: Windlass) -> None:
+async def test_the_store_can_be_migrated_and_checked(app: Tidewheel) -> None:
     """An up-to-date, healthy store has nothing to say."""
     assert await app.migrate() == []
     assert await app.check() == []
@@ -419,18 +419,18 @@ async def test_the_store_can_be_migrated_and_checked(app: Windlass) -> None:
 
 async def test_opening_without_migration_leaves_the_schema_alone(tmp_path: Path) -> None:
     """Those who run DDL by hand get what they asked for."""
-    async with Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", migrate=False) as app:
+    async with Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}", migrate=False) as app:
         assert await app.migrate() != []
 
 
 async def test_a_newer_schema_is_refused_by_those_who_do_not_migrate_too(tmp_path: Path) -> None:
     """Where the DDL is run by hand, an old program is as dangerous as anywhere."""
     path = tmp_path / "jobs.db"
-    async with Windlass(f"sqlite:///{path}"):
+    async with Tidewheel(f"sqlite:///{path}"):
         pass
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
-    app = Windlass(f"sqlite:///{path}", migrate=False)
+        connection.execute("INSERT INTO tidewheel_schema VALUES (99, 'from the future', 0)")
+    app = Tidewheel(f"sqlite:///{path}", migrate=False)
     with pytest.raises(SchemaTooNew, match="99"):
         await app.open()
     assert not app.is_open
@@ -438,7 +438,7 @@ async def test_a_newer_schema_is_refused_by_those_who_do_not_migrate_too(tmp_pat
 
 def test_the_schema_of_all_tasks_is_a_union_told_apart_by_name() -> None:
     """Other programs can know what this app takes, whatever its tasks are called."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task
     def one(a: int) -> None: ...
@@ -457,11 +457,11 @@ def test_the_schema_of_all_tasks_is_a_union_told_apart_by_name() -> None:
 
 def test_an_app_does_not_show_its_password() -> None:
     """Reprs end up in logs."""
-    app = Windlass("memory://secret")
+    app = Tidewheel("memory://secret")
     assert "secret" not in repr(app)
 
 
-async def test_a_missing_job_is_not_found(app: Windlass) -> None:
+async def test_a_missing_job_is_not_found(app: Tidewheel) -> None:
     """Whatever is asked about it."""
     with pytest.raises(JobNotFound):
         await app.result(uuid4(), timeout=PATIENCE)

@@ -11,37 +11,37 @@ from typing import Any
 import pytest
 
 from tests.app.test_questions import claim, worker
-from windlass import JobError, SecurityContext, StoreUnavailable, Windlass, acting_as
-from windlass.answers import Finding, FindingKind, Severity, StuckKind
-from windlass.attention import ERROR_SHARE, MOST_SHARE, surely_more_than
-from windlass.findings import Ailment, AilmentKind
-from windlass.limits import Rate, TopicLimits
-from windlass.model import ClaimRequest, Lane, Settlement
-from windlass.outcome import Completed, Failed, Retried
-from windlass.questions import Questions
-from windlass.remedies import said
-from windlass.stores.memory import MemoryStore
-from windlass.stores.sqlite import ailing
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import put
+from tidewheel import JobError, SecurityContext, StoreUnavailable, Tidewheel, acting_as
+from tidewheel.answers import Finding, FindingKind, Severity, StuckKind
+from tidewheel.attention import ERROR_SHARE, MOST_SHARE, surely_more_than
+from tidewheel.findings import Ailment, AilmentKind
+from tidewheel.limits import Rate, TopicLimits
+from tidewheel.model import ClaimRequest, Lane, Settlement
+from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.questions import Questions
+from tidewheel.remedies import said
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.stores.sqlite import ailing
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import put
 
 ERROR = JobError("boom", "it does not work")
 
 
 @pytest.fixture
-async def app(clock: FrozenClock) -> AsyncIterator[Windlass]:
+async def app(clock: FrozenClock) -> AsyncIterator[Tidewheel]:
     """In memory: what stores tell is the same on all of them, and what ails them is tried for itself."""
-    async with Windlass("memory://", clock=clock) as made:
+    async with Tidewheel("memory://", clock=clock) as made:
         yield made
 
 
-async def findings(app: Windlass) -> dict[FindingKind, Finding]:
+async def findings(app: Tidewheel) -> dict[FindingKind, Finding]:
     """By kind; of two of a kind the first."""
     found = (await app.questions.attention()).findings
     return {finding.kind: finding for finding in reversed(found)}
 
 
-async def settle(app: Windlass, topic: str, outcomes: list[Any]) -> None:
+async def settle(app: Tidewheel, topic: str, outcomes: list[Any]) -> None:
     """Jobs of a topic that end so."""
     await app.enqueue_many(topic, [{}] * len(outcomes))
     held = await claim(app, topic)
@@ -49,7 +49,7 @@ async def settle(app: Windlass, topic: str, outcomes: list[Any]) -> None:
     await app.store.settle([Settlement(job.lease, outcome, 0.1) for job, outcome in pairs])
 
 
-async def test_nothing_needs_attention(app: Windlass) -> None:
+async def test_nothing_needs_attention(app: Tidewheel) -> None:
     """An empty queue in memory has nothing to complain about."""
     found = await app.questions.attention()
     assert (found.answer, found.findings, found.more) == ("Nothing needs attention.", (), 0)
@@ -58,7 +58,7 @@ async def test_nothing_needs_attention(app: Windlass) -> None:
 
 @pytest.mark.parametrize(("number", "told"), [(3, 3), (4, 1), (120, 1)])
 async def test_many_workers_that_vanished_are_one_finding(
-    app: Windlass, clock: FrozenClock, number: int, told: int
+    app: Tidewheel, clock: FrozenClock, number: int, told: int
 ) -> None:
     """A machine that went away is one thing to look at; who was gone before is no news, and told apart."""
     await app.store.beat(worker("of yesterday"))
@@ -106,7 +106,7 @@ def test_how_sure_one_can_be(errors: int, attempts: int, told: bool) -> None:
     ],
 )
 async def test_a_task_that_fails_is_told_and_one_that_failed_once_is_not(
-    app: Windlass, failed: int, retried: int, completed: int, severity: Severity | None
+    app: Tidewheel, failed: int, retried: int, completed: int, severity: Severity | None
 ) -> None:
     """Neither does one failure in five cry wolf, nor does a task that always fails go unnoticed."""
     outcomes = [Failed(ERROR)] * failed + [Retried(60, ERROR)] * retried + [Completed()] * completed
@@ -120,7 +120,7 @@ async def test_a_task_that_fails_is_told_and_one_that_failed_once_is_not(
         assert (await app.count(where=found.where)).total == (failed or retried)
 
 
-async def test_old_trouble_is_forgotten_once_a_task_works_again(app: Windlass, clock: FrozenClock) -> None:
+async def test_old_trouble_is_forgotten_once_a_task_works_again(app: Tidewheel, clock: FrozenClock) -> None:
     """The last quarter of an hour decides, when enough happened in it; before that the hour does."""
     await settle(app, "mail", [Failed(ERROR)] * 20)
     clock.advance(20 * 60)
@@ -134,7 +134,7 @@ async def test_old_trouble_is_forgotten_once_a_task_works_again(app: Windlass, c
     assert FindingKind.FAILING_TASK not in await findings(app)
 
 
-async def test_a_lane_that_falls_behind_says_how_long_it_takes(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_lane_that_falls_behind_says_how_long_it_takes(app: Tidewheel, clock: FrozenClock) -> None:
     """Due jobs by the pace of the last minutes; a warning only where they become more."""
     await app.store.beat(worker("w", Lane("mail")))
     await settle(app, "mail", [Completed()] * 15)
@@ -153,7 +153,7 @@ async def test_a_lane_that_falls_behind_says_how_long_it_takes(app: Windlass, cl
     assert FindingKind.BACKLOG not in await findings(app)
 
 
-async def test_a_queue_without_a_worker_is_one_finding(app: Windlass) -> None:
+async def test_a_queue_without_a_worker_is_one_finding(app: Tidewheel) -> None:
     """Not one for each of its lanes; the lanes that a worker leaves out are told one by one."""
     await app.enqueue_many("mail", [{}] * 2)
     await app.enqueue("reports", {})
@@ -166,7 +166,7 @@ async def test_a_queue_without_a_worker_is_one_finding(app: Windlass) -> None:
     assert (only.title, only.where) == ("No worker takes reports", 'state:pending topic:reports task:""')
 
 
-async def test_a_thousand_lanes_with_one_trouble_hide_no_other(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_thousand_lanes_with_one_trouble_hide_no_other(app: Tidewheel, clock: FrozenClock) -> None:
     """The worst are told one by one and the rest in one, so that there is room for what else is wrong."""
     await app.store.beat(worker("anna", Lane("left")))
     left = await app.enqueue("left", timeout=None)
@@ -190,7 +190,7 @@ async def test_a_thousand_lanes_with_one_trouble_hide_no_other(app: Windlass, cl
 
 
 async def test_a_worker_with_many_lanes_does_not_hide_one_that_nobody_takes(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """It lists some of its lanes only, so that it is told by what happens in the others."""
 
@@ -220,28 +220,28 @@ async def test_a_worker_with_many_lanes_does_not_hide_one_that_nobody_takes(
     ],
 )
 async def test_a_failing_task_is_told_in_plain_words(
-    app: Windlass, failed: int, retried: int, words: str
+    app: Tidewheel, failed: int, retried: int, words: str
 ) -> None:
     """What became of the jobs, and a command that finds them, whatever they are called."""
     await settle(app, "mail", [Failed(ERROR)] * failed + [Retried(60, ERROR)] * retried)
     found = (await findings(app))[FindingKind.FAILING_TASK]
     assert found.explanation.endswith(words)
     state = "failed" if failed else "retrying"
-    assert f"windlass jobs list --where 'state:{state} topic:mail task:\"\"'" in found.remedy
+    assert f"tidewheel jobs list --where 'state:{state} topic:mail task:\"\"'" in found.remedy
     assert ("requeue" in found.remedy) is bool(failed)
 
 
-async def test_a_command_is_safe_to_paste(app: Windlass) -> None:
+async def test_a_command_is_safe_to_paste(app: Tidewheel) -> None:
     """Over the beanstalkd wire a topic may have a name that means something to a shell."""
     await app.pause("a;$(reboot)")
     [found] = (await app.questions.attention()).findings
-    assert found.remedy == "windlass topics resume 'a;$(reboot)'"
+    assert found.remedy == "tidewheel topics resume 'a;$(reboot)'"
     await put(app.store, "a;$(reboot)")
     [found] = (await app.questions.attention()).findings
-    assert found.remedy == "windlass topics resume 'a;$(reboot)'"
+    assert found.remedy == "tidewheel topics resume 'a;$(reboot)'"
 
 
-async def test_the_worst_comes_first_and_each_says_what_to_do(app: Windlass, clock: FrozenClock) -> None:
+async def test_the_worst_comes_first_and_each_says_what_to_do(app: Tidewheel, clock: FrozenClock) -> None:
     """Workers in trouble, paused topics, versions: with a remedy, and a filter that finds the jobs."""
     await app.store.beat(worker("gone", Lane("mail")))
     clock.advance(60)
@@ -274,7 +274,7 @@ async def test_the_worst_comes_first_and_each_says_what_to_do(app: Windlass, clo
     assert [(one.topic, one.severity) for one in paused] == [("mail", "warning"), ("idle", "info")]
 
 
-async def test_a_worker_that_vanished_long_ago_is_no_news(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_worker_that_vanished_long_ago_is_no_news(app: Tidewheel, clock: FrozenClock) -> None:
     """It stays on the list for a day, but does not cry for so long."""
     await app.store.beat(worker("gone"))
     clock.advance(120)
@@ -284,7 +284,7 @@ async def test_a_worker_that_vanished_long_ago_is_no_news(app: Windlass, clock: 
 
 
 async def test_workers_and_the_store_are_not_for_tenants(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant is told of its own jobs, and nothing of what is everybody's."""
 
@@ -306,7 +306,7 @@ async def test_workers_and_the_store_are_not_for_tenants(
 
 @pytest.mark.parametrize("trouble", ["error", "silence"])
 async def test_a_store_that_does_not_say_what_ails_it_is_a_finding(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, trouble: str
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     """The rest of the answer does not depend on it."""
 
@@ -317,7 +317,7 @@ async def test_a_store_that_does_not_say_what_ails_it_is_a_finding(
         return []
 
     monkeypatch.setattr(MemoryStore, "ailments", ail)
-    monkeypatch.setattr("windlass.questions.AILMENT_SECONDS", 0.01)
+    monkeypatch.setattr("tidewheel.questions.AILMENT_SECONDS", 0.01)
     await app.enqueue("mail", {})
     found = await findings(app)
     assert found[FindingKind.UNSEEN].severity is Severity.INFO
@@ -325,7 +325,7 @@ async def test_a_store_that_does_not_say_what_ails_it_is_a_finding(
 
 
 async def test_what_is_usual_is_asked_only_where_a_job_could_be_slow(
-    app: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks at ten thousand finished jobs, which a page that asks every few seconds must not pay for."""
     asked = []
@@ -447,7 +447,7 @@ SESSION: dict[str, str | int | float | None] = {
 
 async def test_a_long_log_and_a_full_disk_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their size alone: nothing is opened that SQLite has open."""
-    async with Windlass(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as app:
         await app.enqueue("mail", {})
         monkeypatch.setattr(ailing, "PATIENT_BYTES", 1)
         monkeypatch.setattr(ailing, "LITTLE_SPACE", 2**62)
@@ -476,7 +476,7 @@ LIMITED = [
 
 @pytest.mark.parametrize(("limits", "named"), LIMITED, ids=[str(limits) for limits, _ in LIMITED])
 async def test_jobs_that_wait_for_a_limit_are_told(
-    app: Windlass, clock: FrozenClock, limits: TopicLimits, named: str
+    app: Tidewheel, clock: FrozenClock, limits: TopicLimits, named: str
 ) -> None:
     """With the topic, the key and the limit, and what to do; not while they wait for a moment only."""
     await app.limits.set("mail", limits)
@@ -490,7 +490,7 @@ async def test_jobs_that_wait_for_a_limit_are_told(
     found = (await findings(app))[FindingKind.LIMITED]
     assert found.explanation == f"2 jobs of mail are due and wait for {named}; the first has waited for 1m."
     assert (found.severity, found.topic, found.jobs) == (Severity.INFO, "mail", 2)
-    assert "windlass limits set mail" in found.remedy
+    assert "tidewheel limits set mail" in found.remedy
     assert found.where is not None
     assert (await app.count(where=found.where)).total == 2
     clock.advance(3600)
@@ -499,7 +499,7 @@ async def test_jobs_that_wait_for_a_limit_are_told(
         assert (await findings(app))[FindingKind.LIMITED].severity is Severity.WARNING
 
 
-async def test_a_limited_backlog_is_not_said_to_need_workers(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_limited_backlog_is_not_said_to_need_workers(app: Tidewheel, clock: FrozenClock) -> None:
     """They would wait, too."""
     await app.limits.set("mail", TopicLimits(concurrency=1))
     await app.enqueue_many("mail", [{}] * 200)
@@ -515,7 +515,7 @@ async def test_a_limited_backlog_is_not_said_to_need_workers(app: Windlass, cloc
     assert FindingKind.LIMITED not in found
 
 
-async def test_limits_are_not_told_to_a_tenant(app: Windlass, clock: FrozenClock) -> None:
+async def test_limits_are_not_told_to_a_tenant(app: Tidewheel, clock: FrozenClock) -> None:
     """Whose keys they are full with is nothing it may know."""
     await app.limits.set("mail", TopicLimits(key_concurrency=1))
     for _ in range(2):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.app.conftest import URLS
-from windlass import InvalidInput, InvalidPayload, LimitExceeded, Retry, Windlass, WindlassError
+from tidewheel import InvalidInput, InvalidPayload, LimitExceeded, Retry, Tidewheel, TidewheelError
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Bad:
     target: Any = "anything"
     payload: Any = None
     options: dict[str, Any] = field(default_factory=dict)
-    error: type[WindlassError] = InvalidInput
+    error: type[TidewheelError] = InvalidInput
 
 
 def nested(depth: int) -> Any:
@@ -148,8 +148,8 @@ TABLE = [
 ]
 
 
-def make_app(url: str) -> Windlass:
-    app = Windlass(url)
+def make_app(url: str) -> Tidewheel:
+    app = Tidewheel(url)
 
     @app.task
     def send(to: str, count: int = 1) -> None: ...
@@ -160,7 +160,7 @@ def make_app(url: str) -> Windlass:
     return app
 
 
-async def refusal(app: Windlass, bad: Bad) -> WindlassError:
+async def refusal(app: Tidewheel, bad: Bad) -> TidewheelError:
     with pytest.raises(bad.error) as refused:
         await app.enqueue(bad.target, bad.payload, **bad.options)
     return refused.value

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import payload
-from windlass.benchmark import Figure, Figures, Measurement, concerns
-from windlass.benchmark.bench_app import SMALLEST_PAYLOAD, make_text
-from windlass.benchmark.figures import quantile, rate, timed
-from windlass.benchmark.helper import _PROGRAM
-from windlass.cli.bench.meaning import meanings
-from windlass.findings import Ailment, AilmentKind
-from windlass.stores import Ground
+from tidewheel import payload
+from tidewheel.benchmark import Figure, Figures, Measurement, concerns
+from tidewheel.benchmark.bench_app import SMALLEST_PAYLOAD, make_text
+from tidewheel.benchmark.figures import quantile, rate, timed
+from tidewheel.benchmark.helper import _PROGRAM
+from tidewheel.cli.bench.meaning import meanings
+from tidewheel.findings import Ailment, AilmentKind
+from tidewheel.stores import Ground
 
 
 def run_of(ground: Ground | None = None, load: float | None = 0.1, **p50_seconds: float) -> Figures:

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import InvalidPayload, JobNotFound, NotOpen, ResultTimeout, Windlass, WindlassError
-from windlass.app import Windlass as App
-from windlass.blocking_twins import BlockingBoundTask, BlockingJob, BlockingTask, BlockingWindlass
-from windlass.job import Job
-from windlass.task import BoundTask, Task
+from tidewheel import InvalidPayload, JobNotFound, NotOpen, ResultTimeout, Tidewheel, TidewheelError
+from tidewheel.app import Tidewheel as App
+from tidewheel.blocking_twins import BlockingBoundTask, BlockingJob, BlockingTask, BlockingTidewheel
+from tidewheel.job import Job
+from tidewheel.task import BoundTask, Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ PortalThreads = Callable[[], list[threading.Thread]]
 
 @pytest.fixture
 def app(url: str) -> Any:
-    app = Windlass(url, poll_interval=0.05)
+    app = Tidewheel(url, poll_interval=0.05)
 
     @app.task
     def add(a: int, b: int = 1) -> int:
@@ -42,7 +42,7 @@ def app(url: str) -> Any:
     app.sync.close()
 
 
-def test_everything_works_without_an_event_loop(app: Windlass) -> None:
+def test_everything_works_without_an_event_loop(app: Tidewheel) -> None:
     """Scripts, Django views and notebooks use the same verbs, one word longer."""
     add = app.registry.tasks["add"]
     job = add.sync.enqueue(a=1)
@@ -59,7 +59,7 @@ def test_everything_works_without_an_event_loop(app: Windlass) -> None:
     assert app.sync.stats().cancelled == 1
 
 
-def test_errors_travel_unchanged(app: Windlass) -> None:
+def test_errors_travel_unchanged(app: Tidewheel) -> None:
     """The same types with the same messages as in async code."""
     with pytest.raises(InvalidPayload, match="a is missing"):
         app.sync.enqueue("add")
@@ -76,11 +76,11 @@ def portal_threads() -> PortalThreads:
     """Those that run now and did not before the test: other apps of this process have their own."""
     before = threading.enumerate()
     return lambda: [
-        thread for thread in threading.enumerate() if thread.name == "windlass-sync" and thread not in before
+        thread for thread in threading.enumerate() if thread.name == "tidewheel-sync" and thread not in before
     ]
 
 
-def test_many_threads_share_one_portal(app: Windlass, portal_threads: PortalThreads) -> None:
+def test_many_threads_share_one_portal(app: Tidewheel, portal_threads: PortalThreads) -> None:
     """A threaded web server makes one connection, not one for each request."""
     with ThreadPoolExecutor(16) as threads:
         jobs = list(threads.map(lambda n: app.sync.enqueue("add", {"a": n}), range(200)))
@@ -88,7 +88,7 @@ def test_many_threads_share_one_portal(app: Windlass, portal_threads: PortalThre
     assert len(portal_threads()) == 1
 
 
-async def test_blocking_calls_work_beside_an_open_app(app: Windlass) -> None:
+async def test_blocking_calls_work_beside_an_open_app(app: Tidewheel) -> None:
     """The loop's store and the portal's store see the same jobs."""
     async with app:
         mine = app.store
@@ -99,7 +99,7 @@ async def test_blocking_calls_work_beside_an_open_app(app: Windlass) -> None:
     assert app.sync.get(job.id) == job
 
 
-def test_a_closed_portal_starts_anew(app: Windlass, portal_threads: PortalThreads) -> None:
+def test_a_closed_portal_starts_anew(app: Tidewheel, portal_threads: PortalThreads) -> None:
     """Closing lets go of the thread; the next call works as the first did."""
     with app.sync as blocking:
         job = blocking.enqueue("add", {"a": 1})
@@ -107,7 +107,7 @@ def test_a_closed_portal_starts_anew(app: Windlass, portal_threads: PortalThread
     assert app.sync.get(job.id) == job
 
 
-def test_a_call_that_is_running_when_the_portal_closes_ends(app: Windlass) -> None:
+def test_a_call_that_is_running_when_the_portal_closes_ends(app: Tidewheel) -> None:
     """No thread is left waiting for an answer that cannot come."""
     job = app.sync.enqueue("other")
     ended: list[BaseException] = []
@@ -130,7 +130,7 @@ def test_a_call_that_is_running_when_the_portal_closes_ends(app: Windlass) -> No
     assert [type(error) for error in ended] == [NotOpen]
 
 
-def _is_waiting(app: Windlass) -> bool:
+def _is_waiting(app: Tidewheel) -> bool:
     return bool(app._connections.current().results._waiting)
 
 
@@ -138,8 +138,8 @@ def test_a_portal_that_cannot_open_says_why_and_tries_again(
     tmp_path: Path, portal_threads: PortalThreads
 ) -> None:
     """A missing directory is reported by the call that needed it; once it is there, calls work."""
-    app = Windlass(f"sqlite:///{tmp_path / 'missing' / 'jobs.db'}")
-    with pytest.raises(WindlassError):
+    app = Tidewheel(f"sqlite:///{tmp_path / 'missing' / 'jobs.db'}")
+    with pytest.raises(TidewheelError):
         app.sync.enqueue("t")
     assert not portal_threads()
     (tmp_path / "missing").mkdir()
@@ -147,17 +147,17 @@ def test_a_portal_that_cannot_open_says_why_and_tries_again(
     app.sync.close()
 
 
-async def test_a_blocking_call_from_the_portals_own_thread_is_refused(app: Windlass) -> None:
+async def test_a_blocking_call_from_the_portals_own_thread_is_refused(app: Tidewheel) -> None:
     """It would wait for itself."""
 
     async def inside() -> None:
         app.sync.topics()
 
-    with pytest.raises(WindlassError, match="would never return"):
+    with pytest.raises(TidewheelError, match="would never return"):
         await asyncio.to_thread(app.portal.run, inside)
 
 
-def test_context_variables_are_carried_along(app: Windlass) -> None:
+def test_context_variables_are_carried_along(app: Tidewheel) -> None:
     """What the caller has set (a request id, a tenant) is seen by the async side."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     variable.set("mine")
@@ -171,7 +171,7 @@ def test_context_variables_are_carried_along(app: Windlass) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_makes_a_portal_of_its_own(tmp_path: Path) -> None:
     """Pre-forking servers import and use the app in the parent; threads do not survive the fork."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}")
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}")
     before = app.sync.enqueue("t", {"who": "parent"})
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
@@ -197,10 +197,10 @@ def test_ctrl_c_interrupts_a_blocking_call(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import signal\n"
-        "from windlass import Windlass\n"
+        "from tidewheel import Tidewheel\n"
         # Test runs started in the background inherit an ignored SIGINT.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        f"app = Windlass('sqlite:///{(tmp_path / 'jobs.db').as_posix()}')\n"
+        f"app = Tidewheel('sqlite:///{(tmp_path / 'jobs.db').as_posix()}')\n"
         "job = app.sync.enqueue('t')\n"
         "try:\n"
         "    print('waiting', flush=True)\n"
@@ -224,7 +224,7 @@ def test_ctrl_c_interrupts_a_blocking_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT cannot be sent to one process there")
-def test_ctrl_c_before_the_call_has_begun_returns_too(app: Windlass) -> None:
+def test_ctrl_c_before_the_call_has_begun_returns_too(app: Tidewheel) -> None:
     """Work that is cancelled before its first step still answers its caller."""
     app.sync.open()
     busy, go_on = threading.Event(), threading.Event()
@@ -259,8 +259,8 @@ def test_ctrl_c_before_the_call_has_begun_returns_too(app: Windlass) -> None:
 def test_the_program_ends_without_closing(tmp_path: Path) -> None:
     """A script that forgets ``close`` neither hangs nor complains."""
     code = (
-        "from windlass import Windlass\n"
-        f"app = Windlass('sqlite:///{(tmp_path / 'jobs.db').as_posix()}')\n"
+        "from tidewheel import Tidewheel\n"
+        f"app = Tidewheel('sqlite:///{(tmp_path / 'jobs.db').as_posix()}')\n"
         "print(app.sync.enqueue('t').state)\n"
     )
     ran = subprocess.run(
@@ -271,7 +271,7 @@ def test_the_program_ends_without_closing(tmp_path: Path) -> None:
 
 # -- the twins are what the async classes are -----------------------------------------------------------
 
-PAIRS = [(App, BlockingWindlass), (Task, BlockingTask), (BoundTask, BlockingBoundTask), (Job, BlockingJob)]
+PAIRS = [(App, BlockingTidewheel), (Task, BlockingTask), (BoundTask, BlockingBoundTask), (Job, BlockingJob)]
 
 
 def test_regenerating_the_twins_changes_nothing() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.servers.shared import fresh_url
-from windlass import Windlass
-from windlass.answers import Finding, FindingKind, Severity
-from windlass.clock import SystemClock, seconds_to_microseconds
-from windlass.verification.circumstances import (
+from tidewheel import Tidewheel
+from tidewheel.answers import Finding, FindingKind, Severity
+from tidewheel.clock import SystemClock, seconds_to_microseconds
+from tidewheel.verification.circumstances import (
     clock_difference,
     look_around,
     of_attention,
     of_clock,
     of_newest_job,
 )
-from windlass.verification.findings import Level
+from tidewheel.verification.findings import Level
 
 
 class Behind(SystemClock):
@@ -46,7 +46,7 @@ def test_a_clock_is_told_of_beyond_what_the_way_explains(
 
 async def test_the_clock_of_a_server_is_compared_with_ours() -> None:
     """By how much, and in which direction."""
-    async with Windlass(fresh_url()) as app:
+    async with Tidewheel(fresh_url()) as app:
         ahead, uncertain = await clock_difference(app)
         assert abs(ahead) <= uncertain + 0.5
         app.clock = Behind()
@@ -61,17 +61,17 @@ async def test_the_clock_of_a_server_is_compared_with_ours() -> None:
 async def test_a_clock_that_was_set_back_is_told(tmp_path: object) -> None:
     """On one machine there is one clock, and jobs that were made later than now tell of it."""
     url = f"sqlite:///{tmp_path}/jobs.db"
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         await app.enqueue("mail")
         assert await of_newest_job(app) == []
-    async with Windlass(url, clock=Behind()) as app:
+    async with Tidewheel(url, clock=Behind()) as app:
         [finding] = await of_newest_job(app)
         assert finding.level is Level.DOUBT
         assert "the newest job was made 1h from now" in finding.text
 
 
 def test_every_kind_of_trouble_with_the_ground_has_a_level() -> None:
-    """What grows until it hurts is wrong when it hurts; tasks that fail are for windlass why."""
+    """What grows until it hurts is wrong when it hurts; tasks that fail are for tidewheel why."""
     not_the_doctors = {
         FindingKind.SLOW,
         FindingKind.FAILING_TASK,

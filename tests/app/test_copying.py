@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.app.conftest import Finish
-from windlass import (
+from tidewheel import (
     BY_PAYLOAD,
     HandlerNotFound,
     InvalidInput,
@@ -17,17 +17,17 @@ from windlass import (
     JobNotFound,
     Retry,
     SecurityContext,
-    Windlass,
+    Tidewheel,
     WrongState,
     acting_as,
 )
-from windlass.outcome import Failed
-from windlass.payload import merge_patch
-from windlass.testing.clock import FrozenClock
+from tidewheel.outcome import Failed
+from tidewheel.payload import merge_patch
+from tidewheel.testing.clock import FrozenClock
 
 
 async def test_a_copy_has_what_made_the_job_and_nothing_of_what_became_of_it(
-    app: Windlass, finish: Finish
+    app: Tidewheel, finish: Finish
 ) -> None:
     """On every store: lane, tenant, owner and options; not the key, the attempts and the error."""
 
@@ -59,7 +59,7 @@ async def test_a_copy_has_what_made_the_job_and_nothing_of_what_became_of_it(
     assert third.correlation_id == str(job.id)
 
 
-async def test_what_is_said_is_another(app: Windlass, clock: FrozenClock) -> None:
+async def test_what_is_said_is_another(app: Tidewheel, clock: FrozenClock) -> None:
     """Payload, whole or in part, due time, priority, attempts, timeout, key."""
     job = await app.enqueue("mail", {"to": "ann", "cc": ["ben"], "deep": {"a": 1, "b": 2}})
     patched = await app.enqueue_copy(
@@ -78,11 +78,11 @@ BOOM = JobError("boom", "it does not work")
 
 @pytest.fixture
 async def memory() -> Any:
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         yield app
 
 
-async def test_a_copy_is_checked_like_any_other_job(memory: Windlass) -> None:
+async def test_a_copy_is_checked_like_any_other_job(memory: Tidewheel) -> None:
     """Against its task, the limits and the options; then nothing is written."""
 
     @memory.task
@@ -104,7 +104,7 @@ async def test_a_copy_is_checked_like_any_other_job(memory: Windlass) -> None:
     assert (await memory.count()).total == 1
 
 
-async def test_the_key_of_a_task_is_not_for_copies(memory: Windlass) -> None:
+async def test_the_key_of_a_task_is_not_for_copies(memory: Tidewheel) -> None:
     """A copy that found its own original under the key would never run."""
 
     @memory.task(key=BY_PAYLOAD)
@@ -115,7 +115,7 @@ async def test_the_key_of_a_task_is_not_for_copies(memory: Windlass) -> None:
     assert (copy.duplicate, copy.key, copy.id != job.id) == (False, None, True)
 
 
-async def test_bytes_stay_bytes(memory: Windlass) -> None:
+async def test_bytes_stay_bytes(memory: Tidewheel) -> None:
     """And have no members to patch."""
     job = await memory.enqueue("raw", b"\x00\x01")
     assert (await memory.enqueue_copy(job.id)).payload == b"\x00\x01"
@@ -126,7 +126,7 @@ async def test_bytes_stay_bytes(memory: Windlass) -> None:
 
 async def test_only_durable_jobs_of_known_tasks_are_copied() -> None:
     """What a job of the lane was given is in no store; a task nobody knows is refused where it would be."""
-    async with Windlass("memory://", strict_tasks=True) as app:
+    async with Tidewheel("memory://", strict_tasks=True) as app:
 
         @app.task(durable=False)
         async def fleeting(thing: str) -> None: ...
@@ -144,7 +144,7 @@ async def test_only_durable_jobs_of_known_tasks_are_copied() -> None:
             await app.enqueue_copy(old.id)
 
 
-async def test_a_copy_is_made_for_whoever_makes_it(memory: Windlass) -> None:
+async def test_a_copy_is_made_for_whoever_makes_it(memory: Tidewheel) -> None:
     """Within the tenant: nobody lets another user's name stand under a payload of its own."""
     with acting_as(SecurityContext("acme", user_id="ben")):
         job = await memory.enqueue("mail", {})

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from windlass import BY_PAYLOAD, Alias, ConfigurationError, InvalidPayload, Windlass
-from windlass.fields import Check
-from windlass.model import BodyFormat
+from tidewheel import BY_PAYLOAD, Alias, ConfigurationError, InvalidPayload, Tidewheel
+from tidewheel.fields import Check
+from tidewheel.model import BodyFormat
 
 
 def no_vowels(text: str) -> None:
@@ -17,11 +17,11 @@ def no_vowels(text: str) -> None:
 
 
 @pytest.fixture
-def app() -> Windlass:
-    return Windlass("memory://")
+def app() -> Tidewheel:
+    return Tidewheel("memory://")
 
 
-async def test_a_field_is_found_under_either_name_and_kept_under_its_own(app: Windlass) -> None:
+async def test_a_field_is_found_under_either_name_and_kept_under_its_own(app: Tidewheel) -> None:
     """So two payloads that mean the same are the same job where the payload is the key."""
 
     @app.task(key=BY_PAYLOAD)
@@ -38,7 +38,7 @@ async def test_a_field_is_found_under_either_name_and_kept_under_its_own(app: Wi
         assert await first.result(0) == 7
 
 
-def test_a_job_written_before_a_rename_still_fits(app: Windlass) -> None:
+def test_a_job_written_before_a_rename_still_fits(app: Tidewheel) -> None:
     """The body in the store has the old name; the handler gets the new one, None by default included."""
 
     @app.task
@@ -61,7 +61,7 @@ def test_a_job_written_before_a_rename_still_fits(app: Windlass) -> None:
     ],
 )
 async def test_a_payload_that_does_not_fit_by_either_name_is_refused(
-    app: Windlass, payload: dict[str, Any], why: str
+    app: Tidewheel, payload: dict[str, Any], why: str
 ) -> None:
     """By the parameter's own name."""
 
@@ -73,7 +73,7 @@ async def test_a_payload_that_does_not_fit_by_either_name_is_refused(
             await app.enqueue("ship", payload)
 
 
-def test_an_alias_that_is_another_parameter_is_refused_when_the_task_is_registered(app: Windlass) -> None:
+def test_an_alias_that_is_another_parameter_is_refused_when_the_task_is_registered(app: Tidewheel) -> None:
     """Nobody could tell which of the two is meant."""
     with pytest.raises(ConfigurationError, match="'order', an alias of parameter order_id, is the name of"):
 
@@ -81,7 +81,7 @@ def test_an_alias_that_is_another_parameter_is_refused_when_the_task_is_register
         def ship(order_id: Annotated[int, Alias("order")], order: int) -> None: ...
 
 
-async def test_a_rule_is_asked_at_enqueue_and_again_before_the_handler_runs(app: Windlass) -> None:
+async def test_a_rule_is_asked_at_enqueue_and_again_before_the_handler_runs(app: Tidewheel) -> None:
     """What it refuses is never written; the message that is kept has no value of the payload in it."""
 
     @app.task

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import windlass
-from windlass import ConfigurationError, Windlass
+import tidewheel
+from tidewheel import ConfigurationError, Tidewheel
 
 
-def greetings(app: Windlass, *, word: str, fail: bool = False) -> list[str]:
+def greetings(app: Tidewheel, *, word: str, fail: bool = False) -> list[str]:
     """What a module of a user's has."""
 
     @app.task(topic="greetings")
@@ -25,7 +25,7 @@ def greetings(app: Windlass, *, word: str, fail: bool = False) -> list[str]:
 
 async def test_a_source_registers_its_tasks_with_the_configuration_it_is_given() -> None:
     """Anything with a function ``register`` is one; what that answers is what the app answers."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     assert app.include(SimpleNamespace(register=greetings), word="Ahoy") == ["greet"]
     async with app:
         job = await app.enqueue("greet", {"name": "Rope"})
@@ -35,7 +35,7 @@ async def test_a_source_registers_its_tasks_with_the_configuration_it_is_given()
 
 def test_a_source_that_fails_in_the_middle_leaves_no_task_behind() -> None:
     """All of its tasks or none, and what was there before stays."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(topic="greetings", on_success=lambda: None)
     def wave() -> None: ...
@@ -56,11 +56,11 @@ def test_a_source_that_fails_in_the_middle_leaves_no_task_behind() -> None:
 def test_what_cannot_register_is_refused(source: Any) -> None:
     """The error says what to write."""
     with pytest.raises(ConfigurationError, match=r"has no function register\(app, …\)"):
-        Windlass("memory://").include(source)
+        Tidewheel("memory://").include(source)
 
 
-def test_the_tasks_of_windlass_are_there_without_an_import_of_their_own() -> None:
-    """``import windlass`` is enough for ``app.include(windlass.tasks, …)``."""
-    app = Windlass("memory://")
-    tasks = app.include(windlass.tasks, roots=".")
+def test_the_tasks_of_tidewheel_are_there_without_an_import_of_their_own() -> None:
+    """``import tidewheel`` is enough for ``app.include(tidewheel.tasks, …)``."""
+    app = Tidewheel("memory://")
+    tasks = app.include(tidewheel.tasks, roots=".")
     assert tasks["create_file"] is app.registry.named("create_file")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.conftest import Finish
 from tests.patience import PATIENCE
-from windlass import (
+from tidewheel import (
     InvalidInput,
     JobCancelled,
     JobError,
@@ -19,13 +19,13 @@ from windlass import (
     ResultTimeout,
     StoreError,
     StoreUnavailable,
-    Windlass,
+    Tidewheel,
     WrongState,
 )
-from windlass.model import ClaimRequest, Lane, Settlement, Verdict
-from windlass.outcome import Completed, Failed, Retried
-from windlass.stores.wakeups import WakeupHub
-from windlass.testing.clock import FrozenClock
+from tidewheel.model import ClaimRequest, Lane, Settlement, Verdict
+from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.stores.wakeups import WakeupHub
+from tidewheel.testing.clock import FrozenClock
 
 BOOM = JobError("boom", "it broke", details={"n": 1})
 
@@ -35,7 +35,7 @@ class Point:
     x: int
 
 
-async def test_a_result_is_what_the_handler_returned_in_its_type(app: Windlass, finish: Finish) -> None:
+async def test_a_result_is_what_the_handler_returned_in_its_type(app: Tidewheel, finish: Finish) -> None:
     """Known tasks give typed results, other jobs plain JSON, and nothing is None."""
 
     @app.task
@@ -55,7 +55,7 @@ async def test_a_result_is_what_the_handler_returned_in_its_type(app: Windlass, 
     assert await empty.result() is None
 
 
-async def test_a_failed_or_cancelled_job_raises_its_reason(app: Windlass, finish: Finish) -> None:
+async def test_a_failed_or_cancelled_job_raises_its_reason(app: Tidewheel, finish: Finish) -> None:
     """Waiting for a result ends with the truth."""
     failed = await app.enqueue("t")
     await finish(app, failed, Failed(BOOM))
@@ -69,7 +69,7 @@ async def test_a_failed_or_cancelled_job_raises_its_reason(app: Windlass, finish
         await cancelled.result(5)
 
 
-async def test_a_result_arrives_when_the_job_ends(app: Windlass, finish: Finish) -> None:
+async def test_a_result_arrives_when_the_job_ends(app: Tidewheel, finish: Finish) -> None:
     """The waiter is woken; it does not have to ask again and again."""
     job = await app.enqueue("t")
     waiting = asyncio.create_task(job.result(timeout=PATIENCE))
@@ -79,7 +79,7 @@ async def test_a_result_arrives_when_the_job_ends(app: Windlass, finish: Finish)
 
 
 async def test_a_result_arrives_without_any_hint(
-    app: Windlass, finish: Finish, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hints may be lost; the poll underneath finds the result all the same."""
     monkeypatch.setattr(WakeupHub, "finished", lambda _: None)
@@ -90,7 +90,7 @@ async def test_a_result_arrives_without_any_hint(
     assert await waiting == 7
 
 
-async def test_a_timeout_leaves_the_job_alone(app: Windlass, finish: Finish) -> None:
+async def test_a_timeout_leaves_the_job_alone(app: Tidewheel, finish: Finish) -> None:
     """``timeout=0`` is one look; the job goes on either way."""
     job = await app.enqueue("t")
     for timeout in (0, 0.01, timedelta(milliseconds=1)):
@@ -102,7 +102,7 @@ async def test_a_timeout_leaves_the_job_alone(app: Windlass, finish: Finish) -> 
         await job.result(timeout=-1)
 
 
-async def test_waiting_for_a_deleted_job_ends(app: Windlass) -> None:
+async def test_waiting_for_a_deleted_job_ends(app: Tidewheel) -> None:
     """Nobody waits for ever for something that is gone."""
     job = await app.enqueue("t")
     waiting = asyncio.create_task(job.result(timeout=PATIENCE))
@@ -113,7 +113,7 @@ async def test_waiting_for_a_deleted_job_ends(app: Windlass) -> None:
 
 
 async def test_a_job_requeued_while_awaited_is_awaited_on(
-    app: Windlass, finish: Finish, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A final state that has been undone is no result."""
     job = await app.enqueue("t")
@@ -134,7 +134,7 @@ async def test_a_job_requeued_while_awaited_is_awaited_on(
 
 
 async def test_a_thousand_waiting_results_share_one_question(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting costs one query a round, however many wait."""
     jobs = await app.enqueue_many("t", [None] * 1000)
@@ -159,7 +159,7 @@ async def test_a_thousand_waiting_results_share_one_question(
 
 async def test_closing_the_app_ends_waiting(url: str) -> None:
     """A shutdown does not hang on results nobody will see."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     await app.open()
     job = await app.enqueue("t")
     waiting = asyncio.create_task(job.result())
@@ -170,7 +170,7 @@ async def test_closing_the_app_ends_waiting(url: str) -> None:
 
 
 async def test_database_trouble_is_waited_out_and_errors_are_told(
-    app: Windlass, finish: Finish, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is away for a moment costs time; one that is broken is an error."""
     job = await app.enqueue("t")
@@ -194,7 +194,7 @@ async def test_database_trouble_is_waited_out_and_errors_are_told(
 
 
 async def test_a_handle_shows_errors_and_attempts_with_times(
-    app: Windlass, clock: FrozenClock, finish: Finish
+    app: Tidewheel, clock: FrozenClock, finish: Finish
 ) -> None:
     """What a person wants to know about a job that is not well."""
     job = await app.enqueue("t")
@@ -216,7 +216,7 @@ async def test_a_handle_shows_errors_and_attempts_with_times(
     assert clock.now() - started == 10_000_000
 
 
-async def test_a_handle_manages_its_job(app: Windlass, finish: Finish) -> None:
+async def test_a_handle_manages_its_job(app: Tidewheel, finish: Finish) -> None:
     """And shows the new state afterwards."""
     job = await app.enqueue("t")
     assert await job.cancel() is True
@@ -228,7 +228,7 @@ async def test_a_handle_manages_its_job(app: Windlass, finish: Finish) -> None:
         await job.refresh()
 
 
-async def test_cancelling_a_running_job_is_a_request(app: Windlass) -> None:
+async def test_cancelling_a_running_job_is_a_request(app: Tidewheel) -> None:
     """Its worker decides; the handle shows that it was asked. Deleting it is refused."""
     job = await app.enqueue("t")
     await app.store.claim(ClaimRequest("w", (Lane("t", ""),), 1, 60))
@@ -240,7 +240,7 @@ async def test_cancelling_a_running_job_is_a_request(app: Windlass) -> None:
 
 @pytest.mark.parametrize("verb", ["delete", "requeue"])
 async def test_a_verb_is_tried_again_on_a_job_that_ends_at_that_moment(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, verb: str
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """A refusal names a state in which the verb is impossible, never one in which it is possible."""
     job = await app.enqueue("t", max_attempts=1)
@@ -258,7 +258,7 @@ async def test_a_verb_is_tried_again_on_a_job_that_ends_at_that_moment(
 
 
 async def test_a_verb_gives_up_on_a_job_that_keeps_changing(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of tries is bounded, and the refusal says what happened."""
 
@@ -271,7 +271,7 @@ async def test_a_verb_gives_up_on_a_job_that_keeps_changing(
         await app.delete(job.id)
 
 
-async def test_handles_of_one_job_are_equal(app: Windlass) -> None:
+async def test_handles_of_one_job_are_equal(app: Tidewheel) -> None:
     """They can be compared and kept in sets."""
     job = await app.enqueue("t")
     assert {job, await app.get(job.id)} == {job}

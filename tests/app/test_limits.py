@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from windlass import InvalidInput, LimitsOrigin, NotPermitted, Rate, TopicLimits, Windlass, by_fields
-from windlass.errors import ConfigurationError
-from windlass.limiting import declared_limits
-from windlass.security import SecurityContext, acting_as
-from windlass.testing.clock import FrozenClock
+from tidewheel import InvalidInput, LimitsOrigin, NotPermitted, Rate, Tidewheel, TopicLimits, by_fields
+from tidewheel.errors import ConfigurationError
+from tidewheel.limiting import declared_limits
+from tidewheel.security import SecurityContext, acting_as
+from tidewheel.testing.clock import FrozenClock
 
 FIVE = TopicLimits(concurrency=5)
 
 
-async def test_limits_are_set_told_and_removed(app: Windlass) -> None:
+async def test_limits_are_set_told_and_removed(app: Tidewheel) -> None:
     """By topic, on every store."""
     await app.limits.set("mail", FIVE)
     assert await app.limits.get("mail") == FIVE
@@ -26,7 +26,7 @@ async def test_limits_are_set_told_and_removed(app: Windlass) -> None:
 
 async def test_bad_limits_are_refused_and_change_nothing() -> None:
     """Each with what would be right."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         with pytest.raises(InvalidInput, match="give TopicLimits"):
             await app.limits.set("mail", {"concurrency": 5})  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="a topic is 1 to 200 characters"):
@@ -38,7 +38,7 @@ async def test_bad_limits_are_refused_and_change_nothing() -> None:
 
 async def test_limits_are_no_tenant_s_business() -> None:
     """They are about all tenants, and weights name them."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         with acting_as(SecurityContext("acme")):
             for call in (
                 app.limits.list(),
@@ -52,7 +52,7 @@ async def test_limits_are_no_tenant_s_business() -> None:
 
 def test_limits_have_blocking_twins() -> None:
     """As everything that is awaited."""
-    app = Windlass("memory://limits-twins")
+    app = Tidewheel("memory://limits-twins")
     with app.sync:
         app.sync.limits.set("mail", FIVE)
         assert app.sync.limits.list() == {"mail": FIVE}
@@ -61,7 +61,7 @@ def test_limits_have_blocking_twins() -> None:
 
 def test_a_task_declares_limits_of_its_topic() -> None:
     """They are told by the lanes of a worker, and come from code."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(topic="mail", limits=FIVE)
     def send() -> None: ...
@@ -77,7 +77,7 @@ def test_a_task_declares_limits_of_its_topic() -> None:
 
 def test_two_declarations_of_one_topic_must_agree() -> None:
     """Otherwise it would depend on which worker started last."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(topic="mail", limits=FIVE)
     def send() -> None: ...
@@ -94,7 +94,7 @@ def test_two_declarations_of_one_topic_must_agree() -> None:
 @pytest.mark.parametrize("options", [{"limits": FIVE}, {"limit_key": "k"}])
 def test_a_task_that_is_not_durable_has_no_limits(options: dict[str, object]) -> None:
     """Its jobs are in no store."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with pytest.raises(ConfigurationError, match="durable is False together with limits"):
 
         @app.task(durable=False, **options)  # type: ignore[call-overload, untyped-decorator]
@@ -103,7 +103,7 @@ def test_a_task_that_is_not_durable_has_no_limits(options: dict[str, object]) ->
 
 async def test_a_limit_key_comes_from_the_call_or_from_the_payload(clock: FrozenClock) -> None:
     """The nearest wins, and people can read it."""
-    async with Windlass("memory://", clock=clock) as app:
+    async with Tidewheel("memory://", clock=clock) as app:
 
         @app.task(limit_key=by_fields("customer", "region"))
         async def work(customer: int, region: str = "eu") -> None: ...
@@ -123,7 +123,7 @@ async def test_a_limit_key_comes_from_the_call_or_from_the_payload(clock: Frozen
 
 async def test_a_limit_key_that_cannot_be_is_refused(clock: FrozenClock) -> None:
     """Where it is given, before anything is written."""
-    async with Windlass("memory://", clock=clock) as app:
+    async with Tidewheel("memory://", clock=clock) as app:
         for bad in ("", "k" * 201, 5, "\x00"):
             with pytest.raises(InvalidInput, match="limit_key"):
                 await app.enqueue("mail", {}, limit_key=bad)  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ async def test_a_limit_key_that_cannot_be_is_refused(clock: FrozenClock) -> None
         assert (await app.count()).total == 0
 
 
-async def test_a_pause_for_a_time_holds_a_limited_topic_too(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_pause_for_a_time_holds_a_limited_topic_too(app: Tidewheel, clock: FrozenClock) -> None:
     """Until its end, by itself."""
     await app.limits.set("mail", TopicLimits(rate=Rate(10)))
     await app.enqueue("mail", {})

@@ -9,9 +9,9 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
-from windlass import State, Windlass, maintenance
-from windlass.model import ClaimRequest, Lane, Rescued
-from windlass.telemetry.samples import text
+from tidewheel import State, Tidewheel, maintenance
+from tidewheel.model import ClaimRequest, Lane, Rescued
+from tidewheel.telemetry.samples import text
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def test_a_program_that_only_pulls_removes_finished_jobs(url: str) -> None:
     """Retention holds without a worker: what is done goes, what waits stays."""
-    async with Windlass(url, retention=0) as app:
+    async with Tidewheel(url, retention=0) as app:
         for _ in range(3):
             await app.queue.put("mail", b"1")
             await (await app.queue.reserve("mail", 10)).delete()
@@ -42,7 +42,7 @@ async def test_a_program_that_only_pulls_removes_finished_jobs(url: str) -> None
 
 async def test_a_program_that_only_enqueues_brings_back_jobs_of_the_dead(url: str) -> None:
     """A job whose lease has ended is pending again, though nobody claims."""
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         job = await app.enqueue("mail")
         await app.store.claim(ClaimRequest("dead", (Lane("mail"),), 1, 0.01))
 
@@ -54,7 +54,7 @@ async def test_a_program_that_only_enqueues_brings_back_jobs_of_the_dead(url: st
 
 async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
     """Also while it runs jobs; what the worker pruned is counted for metrics."""
-    async with Windlass(url, metrics=True) as app:
+    async with Tidewheel(url, metrics=True) as app:
 
         @app.task(retention=0)
         async def work() -> None: ...
@@ -66,7 +66,7 @@ async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
         assert metrics is not None
 
         async def counted() -> bool:
-            return scrape(text(metrics.samples()))["windlass_jobs_pruned_total", "completed"] == 3
+            return scrape(text(metrics.samples()))["tidewheel_jobs_pruned_total", "completed"] == 3
 
         await until(counted)
         assert (await app.count()).total == 0
@@ -76,7 +76,7 @@ async def test_maintenance_outlives_a_bug(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One look that fails in a way nobody expected is logged, and the next one is made."""
-    async with Windlass("memory://", retention=0) as app:
+    async with Tidewheel("memory://", retention=0) as app:
         rescue = app.store.rescue
         failures = 0
 
@@ -101,7 +101,7 @@ async def test_maintenance_outlives_a_bug(
 
 async def test_maintenance_ends_with_the_app() -> None:
     """Nothing looks at a store that is closed."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         await app.enqueue("mail")
     await asyncio.sleep(0.1)
-    assert not [task for task in asyncio.all_tasks() if task.get_name() == "windlass-maintenance"]
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "tidewheel-maintenance"]

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from tests.app.conftest import Finish
-from windlass import InvalidInput, JobError, NotPermitted, SecurityContext, Windlass, acting_as
-from windlass.answers import StuckKind, StuckThing
-from windlass.conditions import Compare, Comparison, Field
-from windlass.model import ClaimRequest, Lane, Settlement, WorkerRecord
-from windlass.outcome import Completed, Failed, Retried
-from windlass.testing.clock import FrozenClock
+from tidewheel import InvalidInput, JobError, NotPermitted, SecurityContext, Tidewheel, acting_as
+from tidewheel.answers import StuckKind, StuckThing
+from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.model import ClaimRequest, Lane, Settlement, WorkerRecord
+from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.testing.clock import FrozenClock
 
 TENANT = SecurityContext("acme")
 SOME = SecurityContext("acme", only=Compare(Field.USER_ID, Comparison.EQUAL, "mia"))
 
 
-async def claim(app: Windlass, *topics: str, lease_seconds: float = 60.0) -> list[Any]:
+async def claim(app: Tidewheel, *topics: str, lease_seconds: float = 60.0) -> list[Any]:
     lanes = tuple(Lane(topic) for topic in topics)
     return list((await app.store.claim(ClaimRequest("hand", lanes, 100, lease_seconds))).jobs)
 
@@ -35,7 +35,7 @@ def kinds(things: tuple[StuckThing, ...]) -> list[tuple[StuckKind, int]]:
     return [(thing.kind, thing.jobs) for thing in things]
 
 
-async def test_an_empty_queue_has_simple_answers(app: Windlass) -> None:
+async def test_an_empty_queue_has_simple_answers(app: Tidewheel) -> None:
     """Six sentences, and nothing to divide by."""
     ask = app.questions
     assert (await ask.outstanding()).answer == "Nothing is outstanding."
@@ -46,7 +46,7 @@ async def test_an_empty_queue_has_simple_answers(app: Windlass) -> None:
     assert (await ask.last_hour()).answer == "Nothing happened in the last hour."
 
 
-async def test_what_is_outstanding(app: Windlass, clock: FrozenClock) -> None:
+async def test_what_is_outstanding(app: Tidewheel, clock: FrozenClock) -> None:
     """Due, running and delayed jobs, the lanes with the most of them first, and how fast they get done."""
     await app.enqueue_many("mail", [{}] * 4)
     await app.enqueue("reports", delay=600)
@@ -66,7 +66,7 @@ async def test_what_is_outstanding(app: Windlass, clock: FrozenClock) -> None:
     )
 
 
-async def test_what_failed_can_be_requeued_group_by_group(app: Windlass, finish: Finish) -> None:
+async def test_what_failed_can_be_requeued_group_by_group(app: Tidewheel, finish: Finish) -> None:
     """Each group comes with a filter for its jobs, and only those."""
     errors = [
         *(JobError("timeout", f'host "db-{number}" timed out after {number}.5 s') for number in range(3)),
@@ -92,7 +92,7 @@ async def test_what_failed_can_be_requeued_group_by_group(app: Windlass, finish:
 
 
 async def test_a_group_has_no_jobs_that_met_its_error_in_an_earlier_attempt(
-    app: Windlass, finish: Finish
+    app: Tidewheel, finish: Finish
 ) -> None:
     """Nor any whose error says the same words and more: a filter selects what the group counts."""
     timeout = JobError("timeout", "host 7 timed out")
@@ -118,7 +118,7 @@ async def test_a_group_has_no_jobs_that_met_its_error_in_an_earlier_attempt(
     assert (await app.count(where="error:timed")).total == 1
 
 
-async def test_failures_can_be_narrowed(app: Windlass, finish: Finish) -> None:
+async def test_failures_can_be_narrowed(app: Tidewheel, finish: Finish) -> None:
     """With every filter of lists but a state, which is known."""
     for topic in ("mail", "reports"):
         await finish(app, await app.enqueue(topic, {"n": 1}), Failed(JobError("x", "y")))
@@ -132,7 +132,7 @@ async def test_failures_can_be_narrowed(app: Windlass, finish: Finish) -> None:
         await app.questions.failed(limit=0)
 
 
-async def test_jobs_nobody_takes_are_stuck(app: Windlass) -> None:
+async def test_jobs_nobody_takes_are_stuck(app: Tidewheel) -> None:
     """Without a live worker for their lane; and one that this app does not know either is told apart."""
 
     @app.task
@@ -155,7 +155,7 @@ async def test_jobs_nobody_takes_are_stuck(app: Windlass) -> None:
     assert (await app.questions.stuck()).things == ()
 
 
-async def test_jobs_of_a_paused_topic_are_stuck_when_they_are_due(app: Windlass) -> None:
+async def test_jobs_of_a_paused_topic_are_stuck_when_they_are_due(app: Tidewheel) -> None:
     """A pause is somebody's wish, and still the answer to why nothing happens."""
     await app.store.beat(worker("anna", Lane("mail")))
     await app.enqueue("mail", delay=60)
@@ -167,7 +167,7 @@ async def test_jobs_of_a_paused_topic_are_stuck_when_they_are_due(app: Windlass)
     assert found.things[0].explanation == "1 due job of mail, which is paused for another 1m 30s"
 
 
-async def test_running_jobs_that_should_have_ended_are_stuck(app: Windlass, clock: FrozenClock) -> None:
+async def test_running_jobs_that_should_have_ended_are_stuck(app: Tidewheel, clock: FrozenClock) -> None:
     """Their lease is over, or they run far beyond their timeout, or far longer than others of their task."""
     await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
     await app.enqueue_many("usual", [{}] * 20, timeout=None)
@@ -193,7 +193,7 @@ async def test_running_jobs_that_should_have_ended_are_stuck(app: Windlass, cloc
     assert {thing.worker for thing in found.things} == {"hand"}
 
 
-async def test_workers_in_trouble_are_told(app: Windlass, clock: FrozenClock) -> None:
+async def test_workers_in_trouble_are_told(app: Tidewheel, clock: FrozenClock) -> None:
     """One that vanished, and one whose handlers do not stop; those are no stuck jobs yet."""
     await app.store.beat(worker("anna"))
     clock.advance(60)
@@ -206,7 +206,7 @@ async def test_workers_in_trouble_are_told(app: Windlass, clock: FrozenClock) ->
     assert found.answer == "No job is stuck, but 1 worker is missing and 1 worker has stuck slots."
 
 
-async def test_how_long_jobs_take(app: Windlass, clock: FrozenClock) -> None:
+async def test_how_long_jobs_take(app: Tidewheel, clock: FrozenClock) -> None:
     """The slowest task first; all together, of the last hour."""
     for topic, seconds in (("quick", 0.01), ("slow", 8.0)):
         await app.enqueue_many(topic, [{}] * 3)
@@ -221,7 +221,7 @@ async def test_how_long_jobs_take(app: Windlass, clock: FrozenClock) -> None:
     assert "the slowest is slow: half of its jobs run for up to" in found.answer
 
 
-async def test_whether_there_are_duplicates(app: Windlass, finish: Finish) -> None:
+async def test_whether_there_are_duplicates(app: Tidewheel, finish: Finish) -> None:
     """Keys that were used again, and pending jobs with the payload of another."""
     for _ in range(2):
         await finish(app, await app.enqueue("mail", key="order-7", until="finished"))
@@ -236,7 +236,7 @@ async def test_whether_there_are_duplicates(app: Windlass, finish: Finish) -> No
     )
 
 
-async def test_what_ran_in_the_last_hour(app: Windlass, finish: Finish, clock: FrozenClock) -> None:
+async def test_what_ran_in_the_last_hour(app: Tidewheel, finish: Finish, clock: FrozenClock) -> None:
     """What came in and ended since, by minute, and the busiest lanes; nothing older."""
     await finish(app, await app.enqueue("old"))
     clock.advance(3700)
@@ -251,7 +251,7 @@ async def test_what_ran_in_the_last_hour(app: Windlass, finish: Finish, clock: F
     assert found.answer == "In the last hour 3 jobs came in; 1 completed, 1 failed, 0 cancelled, 1 retry."
 
 
-async def test_throughput_by_task_and_topic(app: Windlass, finish: Finish, clock: FrozenClock) -> None:
+async def test_throughput_by_task_and_topic(app: Tidewheel, finish: Finish, clock: FrozenClock) -> None:
     """For charts: counts as of now, and what happened in each minute."""
     await finish(app, await app.enqueue("mail"))
     clock.advance(60)
@@ -267,7 +267,7 @@ async def test_throughput_by_task_and_topic(app: Windlass, finish: Finish, clock
 
 
 async def test_a_tenant_is_answered_about_its_own_jobs(
-    app: Windlass, finish: Finish, clock: FrozenClock
+    app: Tidewheel, finish: Finish, clock: FrozenClock
 ) -> None:
     """And not about workers, nor about what happened to all together."""
     for tenant in ("acme", "globex", "globex"):
@@ -295,7 +295,7 @@ async def test_a_tenant_is_answered_about_its_own_jobs(
     assert [(group.tenant, group.jobs) for group in (await ask.duplicates()).same_payload] == [("globex", 2)]
 
 
-async def test_a_row_filter_leaves_the_jobs_in_view(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_row_filter_leaves_the_jobs_in_view(app: Tidewheel, clock: FrozenClock) -> None:
     """Counters tell of more than may be seen: what is in view is counted, and the rest refused."""
     for user, number in (("mia", 1), ("ben", 2)):
         with acting_as(SecurityContext("acme", user_id=user)):
@@ -319,7 +319,7 @@ async def test_a_row_filter_leaves_the_jobs_in_view(app: Windlass, clock: Frozen
                 await question()
 
 
-async def test_answers_can_be_written_down(app: Windlass, finish: Finish) -> None:
+async def test_answers_can_be_written_down(app: Tidewheel, finish: Finish) -> None:
     """Plain data: a program that speaks JSON needs words for ids and times only."""
     await finish(app, await app.enqueue("mail"), Failed(JobError("x", "y")))
     await app.enqueue_many("mail", [{}, {}])
@@ -337,7 +337,7 @@ async def test_answers_can_be_written_down(app: Windlass, finish: Finish) -> Non
 
 def test_blocking_code_asks_the_same_questions() -> None:
     """``app.sync.questions`` has every one of them."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with app.sync as blocking:
         blocking.enqueue("mail")
         assert blocking.questions.outstanding().due == 1

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from windlass import ConfigurationError, Windlass
-from windlass.settings import SETTINGS, SettingOptions, Settings, load_settings
+from tidewheel import ConfigurationError, Tidewheel
+from tidewheel.settings import SETTINGS, SettingOptions, Settings, load_settings
 
 
 def load(given: dict[str, Any], environment: dict[str, str], directory: Path) -> Settings:
@@ -20,9 +20,9 @@ def test_a_keyword_beats_the_environment_which_beats_pyproject_which_beats_the_d
 ) -> None:
     """Four places, one order."""
     (tmp_path / "pyproject.toml").write_text(
-        "[tool.windlass]\nlease = 11\nconcurrency = 12\ntimeout = 13\n", "utf-8"
+        "[tool.tidewheel]\nlease = 11\nconcurrency = 12\ntimeout = 13\n", "utf-8"
     )
-    settings = load({"lease": 31}, {"WINDLASS_LEASE": "21", "WINDLASS_CONCURRENCY": "22"}, tmp_path)
+    settings = load({"lease": 31}, {"TIDEWHEEL_LEASE": "21", "TIDEWHEEL_CONCURRENCY": "22"}, tmp_path)
     assert (settings.lease, settings.concurrency, settings.timeout, settings.poll_interval) == (31, 22, 13, 1)
 
 
@@ -31,16 +31,16 @@ def test_the_nearest_pyproject_upwards_is_read(tmp_path: Path) -> None:
     inner = tmp_path / "project"
     deep = inner / "a" / "b"
     deep.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text("[tool.windlass]\nlease = 99\n", "utf-8")
-    (inner / "pyproject.toml").write_text("[tool.windlass]\nconcurrency = 3\n", "utf-8")
+    (tmp_path / "pyproject.toml").write_text("[tool.tidewheel]\nlease = 99\n", "utf-8")
+    (inner / "pyproject.toml").write_text("[tool.tidewheel]\nconcurrency = 3\n", "utf-8")
     settings = load({}, {}, deep)
     assert (settings.concurrency, settings.lease) == (3, 60)
 
 
 def test_the_url_comes_from_the_environment_and_has_a_default(tmp_path: Path) -> None:
-    """``Windlass()`` without arguments is a SQLite file in the working directory."""
-    assert load({}, {}, tmp_path).url == "sqlite:///windlass.db"
-    assert load({}, {"WINDLASS_URL": "memory://"}, tmp_path).url == "memory://"
+    """``Tidewheel()`` without arguments is a SQLite file in the working directory."""
+    assert load({}, {}, tmp_path).url == "sqlite:///tidewheel.db"
+    assert load({}, {"TIDEWHEEL_URL": "memory://"}, tmp_path).url == "memory://"
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_durations_may_be_given_as_timedelta(tmp_path: Path) -> None:
         ({"zzz": 1}, {}, ["'zzz'", "the settings are url, token, lease"]),
         (
             {},
-            {"WINDLASS_CONCURRENCY": "many"},
-            ["concurrency is 'many'", "WINDLASS_CONCURRENCY", "1 to 10,000"],
+            {"TIDEWHEEL_CONCURRENCY": "many"},
+            ["concurrency is 'many'", "TIDEWHEEL_CONCURRENCY", "1 to 10,000"],
         ),
-        ({}, {"WINDLASS_MIGRATE": "perhaps"}, ["migrate is 'perhaps'", "true or false"]),
+        ({}, {"TIDEWHEEL_MIGRATE": "perhaps"}, ["migrate is 'perhaps'", "true or false"]),
     ],
 )
 def test_a_bad_setting_is_refused_with_name_value_and_range(
@@ -101,9 +101,9 @@ def test_a_bad_setting_is_refused_with_name_value_and_range(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[tool.windlass]\nleese = 60\n", ["'leese'", "pyproject.toml", "did you mean lease?"]),
-        ("[tool.windlass]\nlease = 1\n", ["lease is 1", "pyproject.toml"]),
-        ("[tool]\nwindlass = 3\n", ["[tool.windlass]", "must be a table"]),
+        ("[tool.tidewheel]\nleese = 60\n", ["'leese'", "pyproject.toml", "did you mean lease?"]),
+        ("[tool.tidewheel]\nlease = 1\n", ["lease is 1", "pyproject.toml"]),
+        ("[tool]\ntidewheel = 3\n", ["[tool.tidewheel]", "must be a table"]),
         ("not toml", ["pyproject.toml", "cannot be read"]),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_bad_pyproject_is_refused_with_its_path(tmp_path: Path, text: str, wor
 
 def test_none_in_pyproject_is_written_as_text(tmp_path: Path) -> None:
     """TOML has no null; the word none stands for it."""
-    (tmp_path / "pyproject.toml").write_text('[tool.windlass]\ntimeout = "none"\n', "utf-8")
+    (tmp_path / "pyproject.toml").write_text('[tool.tidewheel]\ntimeout = "none"\n', "utf-8")
     assert load({}, {}, tmp_path).timeout is None
 
 
@@ -137,15 +137,15 @@ def test_every_default_passes_its_own_check() -> None:
 
 def test_an_app_takes_settings_as_keywords() -> None:
     """What the app uses is what was given."""
-    assert Windlass("memory://", concurrency=3).settings.concurrency == 3
+    assert Tidewheel("memory://", concurrency=3).settings.concurrency == 3
     with pytest.raises(ConfigurationError, match="did you mean concurrency"):
-        Windlass("memory://", concurency=3)  # type: ignore[call-arg]
+        Tidewheel("memory://", concurency=3)  # type: ignore[call-arg]
 
 
 def test_a_url_that_names_no_store_is_refused_when_the_app_is_made() -> None:
     """A wrong URL is an error at once, not at the first job."""
     with pytest.raises(ConfigurationError, match="names no store"):
-        Windlass("mysql://host/db")
+        Tidewheel("mysql://host/db")
 
 
 # -- secrets and addresses ------------------------------------------------------------------------------
@@ -156,45 +156,45 @@ PG = "postgresql://shop@db.example.org/shop"
 
 def project(directory: Path, **settings: str) -> Path:
     lines = "".join(f'{name} = "{value}"\n' for name, value in settings.items())
-    (directory / "pyproject.toml").write_text(f"[tool.windlass]\n{lines}", "utf-8")
+    (directory / "pyproject.toml").write_text(f"[tool.tidewheel]\n{lines}", "utf-8")
     return directory
 
 
 @pytest.mark.parametrize(
     ("given", "environment"),
-    [({}, {"WINDLASS_TOKEN": "wl_secret"}), ({"token": "wl_secret"}, {})],
+    [({}, {"TIDEWHEEL_TOKEN": "tw_secret"}), ({"token": "tw_secret"}, {})],
     ids=["environment", "keyword"],
 )
 def test_a_token_is_not_sent_to_a_server_that_a_pyproject_names(
     tmp_path: Path, given: dict[str, Any], environment: dict[str, str]
 ) -> None:
     """The file may be a stranger's, in a directory somebody works in. The remedy is told, the token not."""
-    for settings in ({"url": FOREIGN}, {"url": FOREIGN, "token": "wl_of_the_file"}):
-        with pytest.raises(ConfigurationError, match=f"WINDLASS_URL={FOREIGN} or give --url") as caught:
+    for settings in ({"url": FOREIGN}, {"url": FOREIGN, "token": "tw_of_the_file"}):
+        with pytest.raises(ConfigurationError, match=f"TIDEWHEEL_URL={FOREIGN} or give --url") as caught:
             load(given, environment, project(tmp_path, **settings))
-        assert "wl_" not in str(caught.value)
+        assert "tw_" not in str(caught.value)
 
 
 def test_a_token_of_a_pyproject_is_not_sent_to_another_server(tmp_path: Path) -> None:
     """It belongs to the server that the file names."""
-    place = project(tmp_path, url=FOREIGN, token="wl_of_the_file")  # noqa: S106
+    place = project(tmp_path, url=FOREIGN, token="tw_of_the_file")  # noqa: S106
     for given, environment in (
         ({"url": "http://other:8080"}, {}),
-        ({}, {"WINDLASS_URL": "http://other:8080"}),
+        ({}, {"TIDEWHEEL_URL": "http://other:8080"}),
     ):
-        with pytest.raises(ConfigurationError, match="set WINDLASS_TOKEN") as caught:
+        with pytest.raises(ConfigurationError, match="set TIDEWHEEL_TOKEN") as caught:
             load(given, environment, place)
-        assert "wl_" not in str(caught.value)
-    assert load({}, {"WINDLASS_URL": "http://other:8080", "WINDLASS_TOKEN": "none"}, place).token is None
+        assert "tw_" not in str(caught.value)
+    assert load({}, {"TIDEWHEEL_URL": "http://other:8080", "TIDEWHEEL_TOKEN": "none"}, place).token is None
 
 
 @pytest.mark.parametrize(
     ("given", "environment", "settings", "token"),
     [
-        ({}, {}, {"url": FOREIGN, "token": "wl_a"}, "wl_a"),
-        ({}, {"WINDLASS_URL": FOREIGN, "WINDLASS_TOKEN": "wl_b"}, {"url": "http://other"}, "wl_b"),
-        ({"url": FOREIGN}, {"WINDLASS_TOKEN": "wl_c"}, {"url": "http://other", "token": "wl_a"}, "wl_c"),
-        ({}, {"WINDLASS_TOKEN": "wl_d"}, {"url": "sqlite:///jobs.db"}, "wl_d"),
+        ({}, {}, {"url": FOREIGN, "token": "tw_a"}, "tw_a"),
+        ({}, {"TIDEWHEEL_URL": FOREIGN, "TIDEWHEEL_TOKEN": "tw_b"}, {"url": "http://other"}, "tw_b"),
+        ({"url": FOREIGN}, {"TIDEWHEEL_TOKEN": "tw_c"}, {"url": "http://other", "token": "tw_a"}, "tw_c"),
+        ({}, {"TIDEWHEEL_TOKEN": "tw_d"}, {"url": "sqlite:///jobs.db"}, "tw_d"),
         ({}, {}, {"url": FOREIGN}, None),
     ],
     ids=["both in the file", "both in the environment", "command line", "no server", "no token"],
@@ -213,7 +213,7 @@ def test_the_password_of_postgresql_is_not_sent_to_a_server_that_a_pyproject_nam
         with pytest.raises(ConfigurationError, match=r"PGPASSWORD; db\.example\.org would get it") as caught:
             load({}, environment, project(tmp_path, url=url))
         assert "hunter2" not in str(caught.value)
-    assert load({}, environment | {"WINDLASS_URL": PG}, tmp_path).url == PG
+    assert load({}, environment | {"TIDEWHEEL_URL": PG}, tmp_path).url == PG
     assert load({"url": PG}, environment, tmp_path).url == PG
     for url in (
         "postgresql://shop@localhost/shop",

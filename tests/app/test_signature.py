@@ -11,12 +11,12 @@ import msgspec
 import pydantic
 import pytest
 
-from windlass import ConfigurationError, Context, InvalidPayload
-from windlass.model import BodyFormat
-from windlass.signature import Signature
+from tidewheel import ConfigurationError, Context, InvalidPayload
+from tidewheel.model import BodyFormat
+from tidewheel.signature import Signature
 
 if TYPE_CHECKING:
-    from windlass import Context as Hidden
+    from tidewheel import Context as Hidden
 
 LIMIT = 65_536
 CONTEXT: Any = object()
@@ -173,7 +173,7 @@ def test_a_context_imported_only_for_the_type_checker_is_recognised() -> None:
     """Linters move imports under TYPE_CHECKING; the handler still gets its context."""
 
     namespace: dict[str, Any] = {}
-    exec("def handler(ctx: 'windlass.Context', a: int): return ctx, a", namespace)  # noqa: S102
+    exec("def handler(ctx: 'tidewheel.Context', a: int): return ctx, a", namespace)  # noqa: S102
     assert round_trip(namespace["handler"], a=1) == (CONTEXT, 1)
 
 

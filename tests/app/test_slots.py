@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass import Windlass
-from windlass.fleet import MOST_COUNTED, WorkerInfo
-from windlass.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel import Tidewheel
+from tidewheel.fleet import MOST_COUNTED, WorkerInfo
+from tidewheel.model import ClaimRequest, Lane, WorkerRecord
 
 
-async def beat(app: Windlass, name: str, concurrency: int, **figures: Any) -> None:
+async def beat(app: Tidewheel, name: str, concurrency: int, **figures: Any) -> None:
     await app.store.beat(
         WorkerRecord(
             name=name, host="box", pid=1, version="0", started_at=1, concurrency=concurrency, **figures
@@ -17,15 +17,15 @@ async def beat(app: Windlass, name: str, concurrency: int, **figures: Any) -> No
     )
 
 
-async def claim(app: Windlass, worker: str, number: int) -> None:
+async def claim(app: Tidewheel, worker: str, number: int) -> None:
     assert len((await app.store.claim(ClaimRequest(worker, (Lane("mail"),), number, 60))).jobs) == number
 
 
-async def by_name(app: Windlass) -> dict[str, WorkerInfo]:
+async def by_name(app: Tidewheel) -> dict[str, WorkerInfo]:
     return {worker.name: worker for worker in await app.workers()}
 
 
-async def test_busy_slots_agree_with_running_jobs(app: Windlass) -> None:
+async def test_busy_slots_agree_with_running_jobs(app: Tidewheel) -> None:
     """A worker that claimed after it last told about itself; what is beyond its slots is claimed ahead."""
     await app.enqueue_many("mail", [{}] * 10)
     await beat(app, "ada", 2)
@@ -43,7 +43,7 @@ async def test_busy_slots_agree_with_running_jobs(app: Windlass) -> None:
     assert held == (await app.stats()).running == (await app.questions.outstanding()).running
 
 
-async def test_of_very_many_running_jobs_workers_tell_themselves(app: Windlass) -> None:
+async def test_of_very_many_running_jobs_workers_tell_themselves(app: Tidewheel) -> None:
     """Counting them for each look would cost too much."""
     await app.enqueue_many("mail", [{}] * (MOST_COUNTED + 1))
     await beat(app, "ada", 2, running=1, claimed=900)

@@ -8,30 +8,30 @@ from pathlib import Path
 
 import pytest
 
-import windlass
+import tidewheel
 from tests.app.conftest import URLS
 from tests.patience import PATIENCE
-from windlass import Windlass
-from windlass.errors import StoreUnavailable
-from windlass.verification import starting
-from windlass.verification.findings import Finding, Level
+from tidewheel import Tidewheel
+from tidewheel.errors import StoreUnavailable
+from tidewheel.verification import starting
+from tidewheel.verification.findings import Finding, Level
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(starting, "START_SECONDS", 0.0)
-    caplog.set_level(logging.INFO, "windlass.doctor")
+    caplog.set_level(logging.INFO, "tidewheel.doctor")
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [
         (record.levelname, record.getMessage())
         for record in caplog.records
-        if record.name == "windlass.doctor"
+        if record.name == "tidewheel.doctor"
     ]
 
 
-async def worked(app: Windlass, caplog: pytest.LogCaptureFixture) -> None:
+async def worked(app: Tidewheel, caplog: pytest.LogCaptureFixture) -> None:
     """A worker runs until the look is over."""
     async with app:
         worker = asyncio.ensure_future(app.run_worker(handle_signals=False))
@@ -42,9 +42,9 @@ async def worked(app: Windlass, caplog: pytest.LogCaptureFixture) -> None:
         await asyncio.gather(worker, return_exceptions=True)
 
 
-def filing(url: str, root: Path, **settings: bool) -> Windlass:
-    app = Windlass(url, **settings)  # type: ignore[arg-type]
-    app.include(windlass.tasks, roots=[root])
+def filing(url: str, root: Path, **settings: bool) -> Tidewheel:
+    app = Tidewheel(url, **settings)  # type: ignore[arg-type]
+    app.include(tidewheel.tasks, roots=[root])
     return app
 
 
@@ -92,7 +92,7 @@ async def test_a_look_that_fails_harms_nobody(
 ) -> None:
     """It is logged, and the worker goes on running jobs."""
 
-    async def fail(app: Windlass) -> bool:
+    async def fail(app: Tidewheel) -> bool:
         raise error
 
     monkeypatch.setattr(starting, "_is_our_turn", fail)
@@ -124,7 +124,7 @@ async def test_a_large_store_is_not_read_as_a_whole(
     async def never(self: object) -> list[str]:
         raise AssertionError("it was checked")
 
-    monkeypatch.setattr(Windlass, "check", never)
+    monkeypatch.setattr(Tidewheel, "check", never)
     await worked(app, caplog)
     assert "its own check was left out, it is large" in lines(caplog)[-1][1]
 
@@ -134,4 +134,4 @@ def test_many_problems_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     starting._tell([Finding(Level.PROBLEM, str(number)) for number in range(25)], checked=True)
     told = [text for level, text in lines(caplog) if level == "WARNING"]
     assert len(told) == 21
-    assert told[-1] == "and 5 more things are wrong; windlass doctor tells them"
+    assert told[-1] == "and 5 more things are wrong; tidewheel doctor tells them"

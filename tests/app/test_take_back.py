@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from windlass import InvalidInput, NotPermitted, SecurityContext, Windlass, WrongState, acting_as
-from windlass.answers import StuckKind
-from windlass.model import ClaimRequest, Lane, WorkerRecord
-from windlass.testing.clock import FrozenClock
+from tidewheel import InvalidInput, NotPermitted, SecurityContext, Tidewheel, WrongState, acting_as
+from tidewheel.answers import StuckKind
+from tidewheel.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.testing.clock import FrozenClock
 
 
-async def hold(app: Windlass, worker: str, number: int = 1, *, listed: bool = True) -> None:
+async def hold(app: Tidewheel, worker: str, number: int = 1, *, listed: bool = True) -> None:
     """Let a worker take jobs of the topic mail for an hour."""
     claim = await app.store.claim(ClaimRequest(worker, (Lane("mail"),), number, 3600))
     assert len(claim.jobs) == number
@@ -20,7 +20,7 @@ async def hold(app: Windlass, worker: str, number: int = 1, *, listed: bool = Tr
         await app.store.beat(WorkerRecord(name=worker, host="box", pid=1, version="0", started_at=1))
 
 
-async def test_a_job_is_taken_back_by_id_and_by_filter(app: Windlass) -> None:
+async def test_a_job_is_taken_back_by_id_and_by_filter(app: Tidewheel) -> None:
     """By the app and by the handle; what does not run is refused with its state."""
     jobs = await app.enqueue_many("mail", [{}] * 3)
     await hold(app, "pull:a", 3)
@@ -35,7 +35,7 @@ async def test_a_job_is_taken_back_by_id_and_by_filter(app: Windlass) -> None:
 
 
 async def test_jobs_of_lost_holders_are_told_from_those_of_live_ones(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Lost: missing from the list of workers, or a puller that is not on it. Others may come over HTTP."""
     await app.enqueue_many("mail", [{}] * 5)
@@ -54,7 +54,7 @@ async def test_jobs_of_lost_holders_are_told_from_those_of_live_ones(
     assert found.answer.startswith("2 jobs are stuck: 2 held by workers or pullers that are gone (mail")
     attention = await app.questions.attention()
     [finding] = [one for one in attention.findings if one.kind == "holder_lost" and one.worker == "gone"]
-    assert "windlass jobs take-back --lost" in finding.remedy
+    assert "tidewheel jobs take-back --lost" in finding.remedy
     assert (await app.bulk.matching("take-back", {}, lost=True)).total == 2
     assert await app.take_back_all(lost=True, topic="other") == 0
     assert await app.take_back_all(lost=True) == 2
@@ -62,7 +62,7 @@ async def test_jobs_of_lost_holders_are_told_from_those_of_live_ones(
     assert (await app.count(state="running")).total == 3
 
 
-async def test_a_refusal_for_a_running_job_says_what_helps(app: Windlass) -> None:
+async def test_a_refusal_for_a_running_job_says_what_helps(app: Tidewheel) -> None:
     """Its holder may be gone, and then only taking it back frees it."""
     job = await app.enqueue("mail")
     await hold(app, "gone")
@@ -72,7 +72,7 @@ async def test_a_refusal_for_a_running_job_says_what_helps(app: Windlass) -> Non
         await job.delete()
 
 
-async def test_workers_are_everybodys_so_a_tenant_cannot_ask_for_the_lost(app: Windlass) -> None:
+async def test_workers_are_everybodys_so_a_tenant_cannot_ask_for_the_lost(app: Tidewheel) -> None:
     """Under a security context it is refused; a tenant takes back its own jobs by id or filter."""
     with acting_as(SecurityContext("acme")):
         with pytest.raises(NotPermitted):
@@ -82,7 +82,7 @@ async def test_workers_are_everybodys_so_a_tenant_cannot_ask_for_the_lost(app: W
         await app.bulk.matching("delete", {}, lost=True)
 
 
-async def test_jobs_put_for_pullers_are_not_stuck_without_a_worker(app: Windlass) -> None:
+async def test_jobs_put_for_pullers_are_not_stuck_without_a_worker(app: Tidewheel) -> None:
     """A program pulls them now and then; a job for a task that nobody has is told as before."""
 
     @app.task
@@ -95,7 +95,7 @@ async def test_jobs_put_for_pullers_are_not_stuck_without_a_worker(app: Windlass
     assert (thing.kind, thing.topic) == (StuckKind.UNKNOWN_TASK, "forgotten")
 
 
-async def test_a_bulk_operation_takes_back_in_the_background(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_bulk_operation_takes_back_in_the_background(app: Tidewheel, clock: FrozenClock) -> None:
     """Also jobs of lost holders; the operation says that it was about those."""
     await app.enqueue_many("mail", [{}] * 2)
     await hold(app, "gone", 2)
@@ -111,7 +111,7 @@ async def test_a_bulk_operation_takes_back_in_the_background(app: Windlass, cloc
     assert [(one.done, one.left_alone, one.reason) for one in ended] == [(2, {}, None)]
 
 
-async def test_the_reason_for_jobs_left_alone_names_state_and_remedy(app: Windlass) -> None:
+async def test_the_reason_for_jobs_left_alone_names_state_and_remedy(app: Tidewheel) -> None:
     """Counted by state, for each verb."""
     await app.enqueue_many("mail", [{}] * 3)
     await hold(app, "pull:a")

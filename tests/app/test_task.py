@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from windlass import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, Retry, Windlass, by_fields
-from windlass.model import KeyLifetime, NewJob, OnDuplicate
-from windlass.task import BoundTask, Task
+from tidewheel import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, Retry, Tidewheel, by_fields
+from tidewheel.model import KeyLifetime, NewJob, OnDuplicate
+from tidewheel.task import BoundTask, Task
 
 
 @pytest.fixture
-def app() -> Windlass:
+def app() -> Tidewheel:
     """Not opened: these tests look at what would be written."""
-    return Windlass("memory://")
+    return Tidewheel("memory://")
 
 
 def wait_for(attempt: int, error: BaseException) -> float:
@@ -29,7 +29,7 @@ def written(bound: BoundTask[Any, Any] | Task[Any, Any], **kwargs: Any) -> NewJo
 
 def test_a_tasks_options_lie_over_the_settings_and_a_calls_over_the_tasks() -> None:
     """The nearest word wins, field by field."""
-    app = Windlass("memory://", max_attempts=9, timeout=99, retention=999, tenant="acme")
+    app = Tidewheel("memory://", max_attempts=9, timeout=99, retention=999, tenant="acme")
 
     @app.task
     def plain() -> None: ...
@@ -45,7 +45,7 @@ def test_a_tasks_options_lie_over_the_settings_and_a_calls_over_the_tasks() -> N
     assert (job.max_attempts, job.timeout, job.priority, job.tenant) == (1, 60, -3, "other")
 
 
-def test_none_means_unlimited_where_that_is_a_value(app: Windlass) -> None:
+def test_none_means_unlimited_where_that_is_a_value(app: Tidewheel) -> None:
     """No timeout, no end of attempts, kept for ever: each can be said for one job."""
 
     @app.task(max_attempts=5)
@@ -55,7 +55,7 @@ def test_none_means_unlimited_where_that_is_a_value(app: Windlass) -> None:
     assert (job.timeout, job.max_attempts, job.retention, job.retention_failed) == (None, None, None, None)
 
 
-def test_none_means_not_given_for_the_rest(app: Windlass) -> None:
+def test_none_means_not_given_for_the_rest(app: Tidewheel) -> None:
     """Values can be passed through without asking whether there are any."""
 
     @app.task(key="k")
@@ -70,8 +70,8 @@ def test_none_means_not_given_for_the_rest(app: Windlass) -> None:
 
 def test_failed_jobs_are_kept_as_long_as_others_unless_told() -> None:
     """``retention_failed`` defaults to ``retention``, on every level."""
-    app = Windlass("memory://", retention=10)
-    strict = Windlass("memory://", retention=10, retention_failed=77)
+    app = Tidewheel("memory://", retention=10)
+    strict = Tidewheel("memory://", retention=10, retention_failed=77)
 
     def task() -> None: ...
 
@@ -81,7 +81,7 @@ def test_failed_jobs_are_kept_as_long_as_others_unless_told() -> None:
     assert written(strict.task(name="b", retention_failed=5)(task)).retention_failed == 5
 
 
-def test_times_become_microseconds_and_seconds(app: Windlass) -> None:
+def test_times_become_microseconds_and_seconds(app: Tidewheel) -> None:
     """Any time zone and any way to say a duration; one unit below."""
 
     @app.task
@@ -96,7 +96,7 @@ def test_times_become_microseconds_and_seconds(app: Windlass) -> None:
     assert written(task.options(expires=30)).expires_in == 30
 
 
-def test_later_options_replace_earlier_ones(app: Windlass) -> None:
+def test_later_options_replace_earlier_ones(app: Tidewheel) -> None:
     """``options`` can be chained; the last word on when a job is due counts."""
 
     @app.task
@@ -108,7 +108,7 @@ def test_later_options_replace_earlier_ones(app: Windlass) -> None:
     assert written(bound.options(delay=3)).run_at is None
 
 
-def test_a_key_by_payload_is_the_same_for_equal_payloads(app: Windlass) -> None:
+def test_a_key_by_payload_is_the_same_for_equal_payloads(app: Tidewheel) -> None:
     """The order in which fields were given does not matter, their values do."""
 
     @app.task(key=BY_PAYLOAD)
@@ -123,7 +123,7 @@ def test_a_key_by_payload_is_the_same_for_equal_payloads(app: Windlass) -> None:
     assert written(task.options(key="mine"), a=1, b=2).key == "mine"
 
 
-def test_a_key_by_fields_looks_at_those_alone(app: Windlass) -> None:
+def test_a_key_by_fields_looks_at_those_alone(app: Tidewheel) -> None:
     """Other fields may differ; one that is left out is null; a key given with the call wins."""
 
     @app.task(key=by_fields("a", "b"))
@@ -140,7 +140,7 @@ def test_a_key_by_fields_looks_at_those_alone(app: Windlass) -> None:
     )
 
 
-def test_a_key_by_fields_that_nobody_has_is_refused(app: Windlass) -> None:
+def test_a_key_by_fields_that_nobody_has_is_refused(app: Tidewheel) -> None:
     """All jobs would have the same key, and only the first would be let in."""
     with pytest.raises(ConfigurationError, match=r"takes no 'z'; it takes a"):
 
@@ -171,7 +171,7 @@ def test_a_key_by_fields_that_nobody_has_is_refused(app: Windlass) -> None:
             by_fields(*names)
 
 
-def test_key_lifetime_and_replacement_are_carried(app: Windlass) -> None:
+def test_key_lifetime_and_replacement_are_carried(app: Tidewheel) -> None:
     """Words become the store's own terms."""
 
     @app.task(until="finished", on_duplicate="replace")
@@ -181,7 +181,7 @@ def test_key_lifetime_and_replacement_are_carried(app: Windlass) -> None:
     assert (job.key_until, job.on_duplicate) == (KeyLifetime.FINISHED, OnDuplicate.REPLACE)
 
 
-def test_a_jobs_own_retry_policy_is_stored_with_it(app: Windlass) -> None:
+def test_a_jobs_own_retry_policy_is_stored_with_it(app: Tidewheel) -> None:
     """A task's policy is looked up when the job runs; one given to a job travels with it."""
 
     @app.task(retry=Retry.fixed(7))
@@ -196,7 +196,7 @@ def test_a_jobs_own_retry_policy_is_stored_with_it(app: Windlass) -> None:
         task.options(retry=Retry.call(wait_for))
 
 
-def test_calling_a_task_calls_the_function(app: Windlass) -> None:
+def test_calling_a_task_calls_the_function(app: Tidewheel) -> None:
     """A task stays testable without any queue."""
 
     @app.task
@@ -209,7 +209,7 @@ def test_calling_a_task_calls_the_function(app: Windlass) -> None:
     assert add.fn(1, b=1) == 2
 
 
-async def test_calling_an_async_task_gives_its_coroutine(app: Windlass) -> None:
+async def test_calling_an_async_task_gives_its_coroutine(app: Tidewheel) -> None:
     """The context is an ordinary argument then."""
 
     @app.task
@@ -219,7 +219,7 @@ async def test_calling_an_async_task_gives_its_coroutine(app: Windlass) -> None:
     assert await task("context", 1) == ("context", 1)
 
 
-def test_a_name_that_is_no_topic_needs_one(app: Windlass) -> None:
+def test_a_name_that_is_no_topic_needs_one(app: Tidewheel) -> None:
     """Task names are freer than topics."""
     with pytest.raises(ConfigurationError, match=r"'mail.send' is no legal topic .* give topic="):
         app.task(name="mail.send")(lambda: None)
@@ -227,7 +227,7 @@ def test_a_name_that_is_no_topic_needs_one(app: Windlass) -> None:
     assert (task.name, task.topic) == ("mail.send", "mail")
 
 
-def test_nameless_functions_need_a_name(app: Windlass) -> None:
+def test_nameless_functions_need_a_name(app: Tidewheel) -> None:
     """A lambda has nothing to be found by."""
     with pytest.raises(ConfigurationError, match="give it name="):
         app.task(lambda: None)
@@ -248,7 +248,7 @@ def test_nameless_functions_need_a_name(app: Windlass) -> None:
     ],
 )
 def test_bad_task_options_are_refused_when_registered(
-    app: Windlass, options: dict[str, Any], message: str
+    app: Tidewheel, options: dict[str, Any], message: str
 ) -> None:
     """The error names the task and where it is written."""
 
@@ -259,7 +259,7 @@ def test_bad_task_options_are_refused_when_registered(
     assert len(app.registry) == 0
 
 
-def test_a_job_is_not_routed_to_a_topic_where_no_worker_looks_for_it(app: Windlass) -> None:
+def test_a_job_is_not_routed_to_a_topic_where_no_worker_looks_for_it(app: Tidewheel) -> None:
     """Another task's home topic would keep the job waiting for ever; a topic of its own is fine."""
 
     @app.task
@@ -274,7 +274,7 @@ def test_a_job_is_not_routed_to_a_topic_where_no_worker_looks_for_it(app: Windla
     assert written(send.options(topic="mail")).topic == "mail"
 
 
-def test_results_are_encoded_within_their_own_limit(app: Windlass) -> None:
+def test_results_are_encoded_within_their_own_limit(app: Tidewheel) -> None:
     """A result that is too large names its own setting."""
 
     @app.task

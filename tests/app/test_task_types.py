@@ -7,11 +7,11 @@ from typing import Any, Literal
 import msgspec
 import pydantic
 
-from windlass import Windlass
-from windlass.task_types import task_types
+from tidewheel import Tidewheel
+from tidewheel.task_types import task_types
 
 
-def schemas(app: Windlass) -> dict[str, Any]:
+def schemas(app: Tidewheel) -> dict[str, Any]:
     document = task_types(app.registry)
     assert (document["openapi"], document["paths"]) == ("3.1.0", {})
     found: dict[str, Any] = document["components"]["schemas"]
@@ -44,7 +44,7 @@ class Receipt(pydantic.BaseModel):
 
 def test_every_durable_task_has_what_it_takes_and_gives_back() -> None:
     """By name, all of them required, so that types know every name; in the order of the alphabet."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task
     def send_digest(user_id: str, copies: int = 1) -> int:
@@ -71,7 +71,7 @@ def test_every_durable_task_has_what_it_takes_and_gives_back() -> None:
 
 def test_definitions_become_components_and_references_follow() -> None:
     """Nested, recursive, tagged, of msgspec and of pydantic: all lead to a component that is there."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task
     def charge(lines: list[Line], paid_by: Card | Transfer) -> Receipt:
@@ -99,7 +99,7 @@ def _receipt(found: dict[str, Any]) -> set[str]:
 
 def test_two_definitions_of_one_name_stay_two() -> None:
     """Each module has its own Address; a type made of the wrong one would let wrong payloads through."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     home = msgspec.defstruct("Address", [("street", str)])
     mail = msgspec.defstruct("Address", [("mailbox", str)])
     tasks = msgspec.defstruct("Tasks", [("names", list[str])])
@@ -125,7 +125,7 @@ def test_two_definitions_of_one_name_stay_two() -> None:
 
 def test_any_object_is_not_an_empty_one() -> None:
     """JSON Schema says nothing of members then; makers of types would let none in."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task
     def store(anything: dict[str, Any], counts: dict[str, int]) -> None: ...
@@ -138,7 +138,7 @@ def test_any_object_is_not_an_empty_one() -> None:
 
 def test_data_that_look_like_references_stay_as_they_are() -> None:
     """A default is a value, and a member may be called like a keyword."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task
     def quote(line: Line, default: Line, kind: Literal["#/$defs/Line"] = "#/$defs/Line") -> None: ...

@@ -1,4 +1,4 @@
-"""Where ``windlass beanstalkd`` says something else than beanstalkd, on purpose: all of it, and why.
+"""Where ``tidewheel beanstalkd`` says something else than beanstalkd, on purpose: all of it, and why.
 
 ``see`` is a heading of docs/reference/beanstalkd.md. A deviation that nobody meets any more fails the suite.
 """

@@ -16,7 +16,7 @@ UNEQUAL: Final = {
     "platform": "of the machine; a test of its own compares the two servers' on this one",
 }
 
-OURS: Final = frozenset({"windlass-version"})
+OURS: Final = frozenset({"tidewheel-version"})
 """Fields that beanstalkd does not have. They come last."""
 
 ABOUT: Final = {

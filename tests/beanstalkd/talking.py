@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.app.conftest import app, clock, url
-from windlass import Windlass
-from windlass.beanstalkd.commands import Command
-from windlass.beanstalkd.parser import Parser
-from windlass.beanstalkd.session import Later, Session
-from windlass.beanstalkd.shared import Shared
+from tidewheel import Tidewheel
+from tidewheel.beanstalkd.commands import Command
+from tidewheel.beanstalkd.parser import Parser
+from tidewheel.beanstalkd.session import Later, Session
+from tidewheel.beanstalkd.shared import Shared
 
 __all__ = ["Talk", "app", "clock", "other", "shared", "talk", "url"]
 
@@ -52,7 +52,7 @@ class Talk:
 
 
 @pytest.fixture
-def shared(app: Windlass) -> Shared:
+def shared(app: Tidewheel) -> Shared:
     return Shared(app)
 
 

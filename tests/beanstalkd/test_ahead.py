@@ -9,11 +9,11 @@ import pytest
 
 from tests.beanstalkd.talking import Talk, app, clock, other, shared, talk, url
 from tests.patience import PATIENCE
-from windlass import Windlass
-from windlass.beanstalkd.session import Later
-from windlass.beanstalkd.shared import Shared
-from windlass.model import Claim, ClaimRequest, Lane
-from windlass.pulling import ahead
+from tidewheel import Tidewheel
+from tidewheel.beanstalkd.session import Later
+from tidewheel.beanstalkd.shared import Shared
+from tidewheel.model import Claim, ClaimRequest, Lane
+from tidewheel.pulling import ahead
 
 __all__ = ["app", "clock", "other", "shared", "talk", "url"]
 
@@ -53,7 +53,7 @@ async def test_the_next_job_is_there_when_it_is_asked_for(talk: Talk, shared: Sh
 
 
 async def test_one_claim_and_one_ending_serve_all_who_run_in_step(
-    app: Windlass, shared: Shared, talk: Talk, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, shared: Shared, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten clients who take fifty jobs cause a claim or two for each round, not one for each job."""
     numbers = set(await put(talk, 50))
@@ -124,7 +124,7 @@ async def test_a_more_urgent_job_that_is_put_meanwhile_comes_first(
 
 
 async def test_a_more_urgent_job_that_is_put_during_a_claim_comes_first(
-    app: Windlass, talk: Talk, other: Talk, shared: Shared, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, talk: Talk, other: Talk, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim that did not see it may be told of after the put was: what it brings is not the next job."""
     *_, third = [await talk.put(priority=10) for _ in range(3)]
@@ -171,7 +171,7 @@ async def test_who_watches_another_tube_gets_nothing_of_the_old_one(talk: Talk, 
             await asyncio.sleep(0.01)
 
 
-async def test_who_ends_a_job_and_leaves_is_not_expected_for_ever(app: Windlass, talk: Talk) -> None:
+async def test_who_ends_a_job_and_leaves_is_not_expected_for_ever(app: Tidewheel, talk: Talk) -> None:
     """Two who end at once and want different topics have nothing claimed for them, and nobody waits on."""
     numbers = await put(talk, 2)
     reservations = app._connections.reservations()
@@ -227,12 +227,12 @@ async def test_who_does_something_else_after_a_delete_has_nothing_kept_for_it(
 async def test_jobs_that_are_kept_are_given_back_when_the_app_is_closed(tmp_path: Path) -> None:
     """Not when their leases end."""
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         shared = Shared(app)
         talk = Talk(shared)
         *_, third = await put(talk, 3)
         await run_two(talk)
         await kept(shared)
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         reserved = await app.queue.reserve("default", timeout=0)
         assert reserved.number == third

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.beanstalkd.commands import Command
-from windlass.beanstalkd.parser import MAX_LINE, NotBeanstalkd, Parser
-from windlass.beanstalkd.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, UNKNOWN_COMMAND
+from tidewheel.beanstalkd.commands import Command
+from tidewheel.beanstalkd.parser import MAX_LINE, NotBeanstalkd, Parser
+from tidewheel.beanstalkd.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, UNKNOWN_COMMAND
 
 
 def begun(max_job_size: int = 100) -> Parser:

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import ConfigurationError, Windlass
-from windlass.beanstalkd import connection
-from windlass.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
-from windlass.beanstalkd.listening import Address, bound_address, listen, read_address, stop_listening
-from windlass.beanstalkd.server import Server
+from tidewheel import ConfigurationError, Tidewheel
+from tidewheel.beanstalkd import connection
+from tidewheel.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
+from tidewheel.beanstalkd.listening import Address, bound_address, listen, read_address, stop_listening
+from tidewheel.beanstalkd.server import Server
 
 
 class Client:
@@ -48,7 +48,7 @@ class Client:
 class Serving:
     """A server and its clients."""
 
-    def __init__(self, app: Windlass, server: Server, port: int) -> None:
+    def __init__(self, app: Tidewheel, server: Server, port: int) -> None:
         self.app = app
         self.server = server
         self.port = port
@@ -66,7 +66,7 @@ class Serving:
 
 @asynccontextmanager
 async def serving(max_connections: int = 100, max_job_size: int = 65_535) -> AsyncIterator[Serving]:
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         server = Server(app, max_connections=max_connections, max_job_size=max_job_size)
         listener = listen(Address(port=0))
         running = asyncio.create_task(server.run(listener))
@@ -270,7 +270,7 @@ async def test_a_client_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatc
 def test_a_lack_of_files_does_not_flood_the_log(tmp_path: Path) -> None:
     """With more clients than the process may have files, the log says so in a few lines."""
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "windlass.cli", "beanstalkd", "--listen", "127.0.0.1:0", "--url"]
+    command = [sys.executable, "-m", "tidewheel.cli", "beanstalkd", "--listen", "127.0.0.1:0", "--url"]
     with log.open("wb") as lines, contextlib.ExitStack() as clients:
         process = subprocess.Popen(
             ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *command, f"sqlite:///{tmp_path / 'jobs.db'}"],

@@ -8,15 +8,15 @@ import re
 import pytest
 
 from tests.beanstalkd.talking import Talk, app, clock, other, shared, talk, url
-from windlass import StoreUnavailable, Windlass, __version__
-from windlass.beanstalkd.session import MAX_WATCHED
-from windlass.beanstalkd.shared import Shared
-from windlass.testing.clock import FrozenClock
+from tidewheel import StoreUnavailable, Tidewheel, __version__
+from tidewheel.beanstalkd.session import MAX_WATCHED
+from tidewheel.beanstalkd.shared import Shared
+from tidewheel.testing.clock import FrozenClock
 
 __all__ = ["app", "clock", "other", "shared", "talk", "url"]
 
 
-async def test_a_job_goes_its_usual_way(app: Windlass, talk: Talk) -> None:
+async def test_a_job_goes_its_usual_way(app: Tidewheel, talk: Talk) -> None:
     """put, reserve, delete; to the client it is gone, and its history is kept."""
     number = await talk.put(b"a\r\n\0b")
     assert await talk.say("reserve") == f"RESERVED {number} 5\r\na\r\n\0b"
@@ -29,7 +29,7 @@ async def test_a_job_goes_its_usual_way(app: Windlass, talk: Talk) -> None:
 
 
 async def test_smaller_priorities_come_first_and_of_equal_ones_the_older(talk: Talk) -> None:
-    """The wire counts the other way round than Windlass does."""
+    """The wire counts the other way round than Tidewheel does."""
     late = await talk.put(priority=2**32 - 1)
     first, second = await talk.put(priority=5), await talk.put(priority=5)
     urgent = await talk.put(priority=0)
@@ -125,7 +125,7 @@ async def test_buried_jobs_are_kicked_in_order_and_before_delayed_ones(
     assert (stats["state"], stats["pri"], stats["buries"], stats["kicks"]) == ("ready", "3", "1", "1")
 
 
-async def test_deleting_needs_no_reservation(app: Windlass, talk: Talk) -> None:
+async def test_deleting_needs_no_reservation(app: Tidewheel, talk: Talk) -> None:
     """Ready, delayed and buried jobs are removed, and leave nothing behind."""
     ready, delayed, buried = await talk.put(), await talk.put(delay=9), await talk.put()
     await talk.say(f"reserve-job {buried}")
@@ -196,7 +196,7 @@ async def test_a_paused_tube_gives_nothing_out(talk: Talk, clock: FrozenClock) -
     assert await talk.say("reserve-with-timeout 0") == f"RESERVED {number} 1\r\nx"
 
 
-async def test_jobs_of_tasks_and_of_the_wire_are_the_same_jobs(app: Windlass, talk: Talk) -> None:
+async def test_jobs_of_tasks_and_of_the_wire_are_the_same_jobs(app: Tidewheel, talk: Talk) -> None:
     """A task's job is read as its JSON; what was put here is seen and kicked by the app."""
 
     @app.task(topic="default", priority=100)
@@ -270,16 +270,16 @@ async def test_statistics_have_the_fields_of_beanstalkd_in_its_order(talk: Talk)
     ]  # fmt: skip
     assert fields[-11:] == [
         "binlog-oldest-index", "binlog-current-index", "binlog-records-migrated", "binlog-records-written",
-        "binlog-max-size", "draining", "id", "hostname", "os", "platform", "windlass-version",
+        "binlog-max-size", "draining", "id", "hostname", "os", "platform", "tidewheel-version",
     ]  # fmt: skip
     assert len(fields) == 52
 
 
 async def test_the_version_is_one_that_clients_can_compare(talk: Talk) -> None:
-    """Digits and dots, as beanstalkd's; that of Windlass is a field of its own."""
+    """Digits and dots, as beanstalkd's; that of Tidewheel is a field of its own."""
     stats = await talk.stats("stats")
     assert re.fullmatch(r'"\d+(\.\d+)+"', stats["version"])
-    assert stats["windlass-version"] == f'"{__version__}"'
+    assert stats["tidewheel-version"] == f'"{__version__}"'
 
 
 async def test_the_largest_numbers_of_the_wire_are_taken(talk: Talk) -> None:
@@ -300,7 +300,7 @@ async def test_a_connection_watches_a_thousand_tubes_at_most(talk: Talk) -> None
 
 async def test_a_full_topic_is_told_as_out_of_memory() -> None:
     """The client is to try again later; that is what this reply means to it."""
-    async with Windlass("memory://", max_jobs_per_topic=1) as app:
+    async with Tidewheel("memory://", max_jobs_per_topic=1) as app:
         talk = Talk(Shared(app))
         await talk.put()
         assert await talk.say("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
@@ -308,7 +308,7 @@ async def test_a_full_topic_is_told_as_out_of_memory() -> None:
 
 
 async def test_an_error_of_the_store_is_told_and_the_next_command_may_work(
-    talk: Talk, app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    talk: Talk, app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A reserved job stays reserved, so that its delete can be tried again; logged once, not each time."""
     number = await talk.put()
@@ -325,7 +325,7 @@ async def test_an_error_of_the_store_is_told_and_the_next_command_may_work(
             assert await talk.say(f"delete {number}") == "OUT_OF_MEMORY"
             assert await talk.say("stats") == "OUT_OF_MEMORY"
     assert await talk.say(f"delete {number}") == "DELETED"
-    lines = [record.getMessage() for record in caplog.records if record.name == "windlass.beanstalkd"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "tidewheel.beanstalkd"]
     assert len(lines) == 2
     assert "the disk is full" in lines[0]
     assert "again" in lines[1]

@@ -18,7 +18,7 @@ from bench.workloads import BY_NAME as WORKLOADS
 from tests.servers import PostgresServer
 
 OWN = [system for system in SYSTEMS if not system.requirements]
-SHARED = {"talk", "run_windlass", "run_raw_store", "windlass_scale", "windlass_late"}
+SHARED = {"talk", "run_tidewheel", "run_raw_store", "tidewheel_scale", "tidewheel_late"}
 
 
 @contextlib.contextmanager

@@ -82,11 +82,11 @@ def test_a_busy_adapter_ends_when_the_harness_hangs_up(tmp_path: Path) -> None:
 def test_settings_of_a_queue_do_not_come_from_outside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A WINDLASS_CONCURRENCY of whoever runs the benchmark would make ours another queue than the others."""
-    monkeypatch.setenv("WINDLASS_CONCURRENCY", "1")
+    """A TIDEWHEEL_CONCURRENCY of whoever runs the benchmark would make ours another queue than the others."""
+    monkeypatch.setenv("TIDEWHEEL_CONCURRENCY", "1")
     log = tmp_path / "log"
     code = "import os, sys; print(sorted(os.environ), file=sys.stderr); sys.stdin.read()"
     with Program(Environment((sys.executable, "-c", code)), log):
         while not log.read_text():
             time.sleep(0.01)
-        assert "WINDLASS" not in log.read_text()
+        assert "TIDEWHEEL" not in log.read_text()

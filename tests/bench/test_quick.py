@@ -88,8 +88,8 @@ def test_without_a_reference_nothing_is_a_defect() -> None:
 
 def test_what_was_not_measured_is_an_error_and_no_success() -> None:
     """A harness that cannot measure must not pass."""
-    found = results(failure("drain", "windlass-postgres", "failed: no PostgreSQL"))
-    with pytest.raises(ValueError, match="drain of windlass-postgres: failed: no PostgreSQL"):
+    found = results(failure("drain", "tidewheel-postgres", "failed: no PostgreSQL"))
+    with pytest.raises(ValueError, match="drain of tidewheel-postgres: failed: no PostgreSQL"):
         compare(found, None)
 
 

@@ -85,7 +85,7 @@ def test_defaults_of_peers_and_bare_loops_do_only_what_compares() -> None:
     assert not suits(SYSTEMS["bare-sqlite"], WORKLOADS["pickup"])
     assert not suits(SYSTEMS["procrastinate"], WORKLOADS["deep"])
     assert not suits(SYSTEMS["pgqueuer"], WORKLOADS["flat"])
-    assert not suits(SYSTEMS["windlass-sqlite"], WORKLOADS["pinned"])
+    assert not suits(SYSTEMS["tidewheel-sqlite"], WORKLOADS["pinned"])
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found in /proc")

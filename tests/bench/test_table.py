@@ -9,11 +9,11 @@ from tests.bench.made_results import failure, measurement, results
 DRAIN, PICKUP = BY_NAME["drain"], BY_NAME["pickup"]
 
 
-def test_each_system_is_compared_with_windlass_on_its_own_ground() -> None:
-    """A peer on SQLite with Windlass on SQLite; one on Redis with Windlass on PostgreSQL."""
+def test_each_system_is_compared_with_tidewheel_on_its_own_ground() -> None:
+    """A peer on SQLite with Tidewheel on SQLite; one on Redis with Tidewheel on PostgreSQL."""
     found = results(
-        measurement("drain", "windlass-postgres", jobs_per_second=40_000),
-        measurement("drain", "windlass-sqlite", jobs_per_second=20_000),
+        measurement("drain", "tidewheel-postgres", jobs_per_second=40_000),
+        measurement("drain", "tidewheel-sqlite", jobs_per_second=20_000),
         measurement("drain", "pgqueuer", jobs_per_second=10_000),
         measurement("drain", "huey", jobs_per_second=2_000),
         measurement("drain", "saq", jobs_per_second=1_000),
@@ -21,12 +21,12 @@ def test_each_system_is_compared_with_windlass_on_its_own_ground() -> None:
     assert compared(found, DRAIN, "pgqueuer") == "4.00×"
     assert compared(found, DRAIN, "huey") == "10.00×"
     assert compared(found, DRAIN, "saq") == "40.00×"
-    assert compared(found, DRAIN, "windlass-postgres") == "–"
+    assert compared(found, DRAIN, "tidewheel-postgres") == "–"
 
 
 def test_where_less_is_better_the_ratio_turns_round() -> None:
     found = results(
-        measurement("pickup", "windlass-postgres", p50_ms=0.5), measurement("pickup", "pgqueuer", p50_ms=2.0)
+        measurement("pickup", "tidewheel-postgres", p50_ms=0.5), measurement("pickup", "pgqueuer", p50_ms=2.0)
     )
     assert compared(found, PICKUP, "pgqueuer") == "4.00×"
 

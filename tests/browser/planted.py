@@ -17,8 +17,8 @@ from unittest.mock import patch
 from msgspec import Meta
 
 from tests.browser.site import Site
-from windlass import Context, Every, Job
-from windlass.errors import NotAuthenticated, TaskError
+from tidewheel import Context, Every, Job
+from tidewheel.errors import NotAuthenticated, TaskError
 
 MARKUP = (
     '"\'><img src=x onerror=ran()><svg onload=ran()><script>ran()</script><a href="javascript:ran()">'

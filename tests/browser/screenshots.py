@@ -87,7 +87,7 @@ async def demo(browser: Browser) -> AsyncIterator[tuple[Demo, Page]]:
     """The real command, and somebody who logged in there: the login page, before that."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "windlass.cli", "demo", "--port", "0", "--no-browser"),
+        *("-m", "tidewheel.cli", "demo", "--port", "0", "--no-browser"),
         stdout=asyncio.subprocess.PIPE,
     )
     try:

@@ -15,11 +15,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tests.servers.shared import fresh_url
-from windlass import Windlass
-from windlass.cli.demo.door import HOST, Door, Login
-from windlass.cli.demo.journal import Journal
-from windlass.cli.demo.tasks import Shop, make_shop
-from windlass.server.running import listen, url_of
+from tidewheel import Tidewheel
+from tidewheel.cli.demo.door import HOST, Door, Login
+from tidewheel.cli.demo.journal import Journal
+from tidewheel.cli.demo.tasks import Shop, make_shop
+from tidewheel.server.running import listen, url_of
 
 STORES = ("sqlite", "postgres")
 
@@ -37,7 +37,7 @@ class Site:
         self._running: asyncio.Task[None]
 
     @property
-    def app(self) -> Windlass:
+    def app(self) -> Tidewheel:
         return self.shop.app
 
     @property
@@ -100,7 +100,7 @@ class Site:
 class Mounted(Door):
     """The API inside another program, which uvicorn serves as it serves any other."""
 
-    def __init__(self, app: Windlass, listener: socket.socket, path: str) -> None:
+    def __init__(self, app: Tidewheel, listener: socket.socket, path: str) -> None:
         super().__init__(app, listener)
         self._listener = listener
         web = Starlette(routes=[Mount(path, self._api)])

@@ -13,10 +13,10 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from tests.docs.pages import ROOT
-from windlass.server.ui.files import FIRST, built_files
+from tidewheel.server.ui.files import FIRST, built_files
 
 SOURCE = ROOT / "ui"
-ASSETS = ROOT / "src/windlass/server/ui/assets"
+ASSETS = ROOT / "src/tidewheel/server/ui/assets"
 MOST_BYTES = 100_000
 IMPORTED = re.compile(r"""(?:from|import)\s*["'`]\./([\w.-]+\.js)""")
 LOADED_LATER = re.compile(r"""import\(\s*["'`]\./([\w.-]+\.js)""")
@@ -106,7 +106,7 @@ def test_the_lock_file_names_no_registry() -> None:
 def test_packages_carry_the_ui() -> None:
     """The wheel has what is served, the source package what it is built from; neither has Node's modules."""
     wheel = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
-    assert {f"windlass/server/ui/assets/{name}" for name in built_files()} <= wheel
+    assert {f"tidewheel/server/ui/assets/{name}" for name in built_files()} <= wheel
     source = {file.relative_path for file in SdistBuilder(str(ROOT)).recurse_included_files()}
     assert {"ui/package.json", "ui/package-lock.json", "ui/.npmrc", "ui/src/main.ts"} <= source
     assert not [path for path in wheel | source if "node_modules" in path]

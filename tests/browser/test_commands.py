@@ -9,9 +9,9 @@ import click
 import pytest
 
 from tests.docs.pages import ROOT
-from windlass.cli.root import windlass
+from tidewheel.cli.root import tidewheel
 
-_command = re.compile(r"(?:code[=:] ?\{?[\"'`]|\\n|<code[^>]*>|text=\{`)windlass ((?:\\\"|[^\"<`\n])+)")
+_command = re.compile(r"(?:code[=:] ?\{?[\"'`]|\\n|<code[^>]*>|text=\{`)tidewheel ((?:\\\"|[^\"<`\n])+)")
 
 
 def commands() -> list[str]:
@@ -23,8 +23,8 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("given", commands())
 def test_the_command_line_understands_it(given: str) -> None:
     """Copied from an empty page, by somebody who begins: nothing is done here, but all of it is parsed."""
-    command: click.Command | None = windlass
-    context, name, rest = click.Context(windlass), "windlass", shlex.split(given)
+    command: click.Command | None = tidewheel
+    context, name, rest = click.Context(tidewheel), "tidewheel", shlex.split(given)
     while isinstance(command, click.Group):
         name, *rest = rest
         context, command = click.Context(command, parent=context), command.get_command(context, name)

@@ -17,7 +17,7 @@ EMPTY = {
     "topics": "No topics yet",
     "topics?limited=1": "No topics yet",
     "schedules": "No schedules yet",
-    "workers": "windlass worker",
+    "workers": "tidewheel worker",
     "access": "No API keys yet",
     "audit?actor=nobody": "Nothing yet",
 }

@@ -22,10 +22,10 @@ from tests.browser.conftest import OpenPage
 from tests.browser.site import Site
 from tests.browser.troubles import Troubles
 from tests.patience import PATIENCE
-from windlass.cli.demo import tasks
-from windlass.errors import JobNotFound
-from windlass.model import ClaimRequest, JobError, Lane, Settlement
-from windlass.outcome import Failed, Retried
+from tidewheel.cli.demo import tasks
+from tidewheel.errors import JobNotFound
+from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
+from tidewheel.outcome import Failed, Retried
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.browser import on_sqlite
 from tests.browser.axe import COLOURS, RULES, accessible
 from tests.browser.conftest import DESKTOP, PHONE
 from tests.browser.site import Site
-from windlass import Context, Cron, Job, Rate, TopicLimits
+from tidewheel import Context, Cron, Job, Rate, TopicLimits
 
 LONGEST = ("an-unusually-long-name-of-something-that-nobody-wanted-to-shorten-" * 4)[:200]
 """The most a name may have, without a place to break at."""

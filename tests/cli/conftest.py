@@ -13,15 +13,15 @@ import click.testing
 import pytest
 
 from tests.cli.processes import Project
-from windlass import Windlass
-from windlass.cli.root import windlass
+from tidewheel import Tidewheel
+from tidewheel.cli.root import tidewheel
 
 JOBS = """
 import asyncio
-from windlass import Fail, RetryAfter, Windlass
-from windlass.context import Context
+from tidewheel import Fail, RetryAfter, Tidewheel
+from tidewheel.context import Context
 
-app = Windlass("sqlite:///jobs.db")
+app = Tidewheel("sqlite:///jobs.db")
 
 
 @app.task(max_attempts=5)
@@ -74,7 +74,7 @@ class Answer:
 
 
 Run = Callable[..., Answer]
-Within = Callable[[Callable[[Windlass], Awaitable[Any]]], Any]
+Within = Callable[[Callable[[Tidewheel], Awaitable[Any]]], Any]
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     """The working directory: an app in jobs.py, nothing in the environment, nothing imported before."""
     (tmp_path / "jobs.py").write_text(JOBS)
     monkeypatch.chdir(tmp_path)
-    for name in ("WINDLASS_URL", "WINDLASS_DEBUG", "NO_COLOR", "FORCE_COLOR"):
+    for name in ("TIDEWHEEL_URL", "TIDEWHEEL_DEBUG", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -98,7 +98,7 @@ def run(project: Project) -> Run:
     """Runs a command line in this process, its output not a terminal."""
 
     def run(*arguments: str, input: str | bytes | None = None) -> Answer:  # noqa: A002 - as click calls it
-        return Answer(click.testing.CliRunner().invoke(windlass, arguments, input=input))
+        return Answer(click.testing.CliRunner().invoke(tidewheel, arguments, input=input))
 
     return run
 
@@ -107,9 +107,9 @@ def run(project: Project) -> Run:
 def within(project: Project) -> Within:
     """Opens an app without tasks on the project's store, to look or to prepare."""
 
-    def within(work: Callable[[Windlass], Awaitable[Any]]) -> Any:
+    def within(work: Callable[[Tidewheel], Awaitable[Any]]) -> Any:
         async def opened() -> Any:
-            async with Windlass(project.url) as app:
+            async with Tidewheel(project.url) as app:
                 return await work(app)
 
         return asyncio.run(opened())
@@ -122,7 +122,7 @@ def work_off(run: Run, project: Project) -> Callable[[], None]:
     """Runs every due job of the project's app."""
 
     def work_off() -> None:
-        from windlass.cli.loading import load_app
+        from tidewheel.cli.loading import load_app
 
         app = load_app("jobs:app")
 

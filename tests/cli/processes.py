@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 
 from tests.patience import PATIENCE
 
-COMMAND = (sys.executable, "-m", "windlass.cli")
+COMMAND = (sys.executable, "-m", "tidewheel.cli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Project:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("WINDLASS_") and name not in unwanted
+            if not name.startswith("TIDEWHEEL_") and name not in unwanted
         }
         return {**kept, "PYTHONIOENCODING": "utf-8", **more}
 

@@ -1,4 +1,4 @@
-"""``windlass beanstalkd``: what it can be told, where it listens, what it says."""
+"""``tidewheel beanstalkd``: what it can be told, where it listens, what it says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import greenstalk
 import pytest
 
-import windlass
+import tidewheel
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project
 from tests.patience import PATIENCE
@@ -42,7 +42,7 @@ def test_a_script_that_starts_beanstalkd_can_start_us(project: Project) -> None:
             client.put("x" * 101)
         stats = client.stats()
         assert (stats["max-job-size"], stats["binlog-max-size"]) == (100, 4096)
-        assert (project.directory / "wal" / "windlass.db").exists()
+        assert (project.directory / "wal" / "tidewheel.db").exists()
         client.close()
         stop(process)
     with project.start("beanstalkd", *options) as process:
@@ -82,7 +82,7 @@ def test_jobs_are_kept_in_a_directory_of_any_name(project: Project) -> None:
     place.mkdir()
     with project.start("beanstalkd", "-p0", "-b", str(place), "-c", "-n") as process:
         port_of(process)
-        assert (place / "windlass.db").exists()
+        assert (place / "tidewheel.db").exists()
         stop(process)
 
 
@@ -152,7 +152,7 @@ def test_the_store_and_settings_may_be_an_apps(project: Project) -> None:
     """Jobs of its tasks are the jobs that clients see."""
     project.write(
         "shop.py",
-        'from windlass import Windlass\napp = Windlass("sqlite:///jobs.db", max_jobs_per_topic=1)\n',
+        'from tidewheel import Tidewheel\napp = Tidewheel("sqlite:///jobs.db", max_jobs_per_topic=1)\n',
     )
     with project.start("beanstalkd", "--listen", "127.0.0.1:0", "--app", "shop:app") as process:
         client = greenstalk.Client(("127.0.0.1", port_of(process)))
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused(run: Run, options: list[str], says: str) -> N
 def test_the_version_is_shown_as_beanstalkd_shows_it(run: Run) -> None:
     """Scripts look for the number."""
     answer = run("beanstalkd", "-v")
-    assert (answer.code, answer.out) == (0, f"beanstalkd 1.12 (windlass {windlass.__version__})\n")
+    assert (answer.code, answer.out) == (0, f"beanstalkd 1.12 (tidewheel {tidewheel.__version__})\n")
 
 
 @posix
@@ -203,17 +203,17 @@ def test_root_becomes_the_user_it_is_told(project: Project) -> None:
     """After it listens, and before it opens the store."""
     import pwd
 
-    for place in (sys.base_prefix, sys.prefix, windlass.__file__):
+    for place in (sys.base_prefix, sys.prefix, tidewheel.__file__):
         for parent in Path(place).resolve().parents:
             if not parent.stat().st_mode & 0o001:
-                pytest.skip(f"Python or Windlass is in {parent}, where nobody but its owner can run it")
+                pytest.skip(f"Python or Tidewheel is in {parent}, where nobody but its owner can run it")
     entry = pwd.getpwnam("nobody")
     # Not below pytest's directories, which are for their owner alone.
-    with tempfile.TemporaryDirectory(prefix="windlass-nobody-") as place:
+    with tempfile.TemporaryDirectory(prefix="tidewheel-nobody-") as place:
         os.chown(place, entry.pw_uid, entry.pw_gid)
         with project.start("beanstalkd", "-p0", "-u", "nobody", "-b", place) as process:
             client = greenstalk.Client(("127.0.0.1", port_of(process)))
             client.put("x")
-            assert (Path(place) / "windlass.db").stat().st_uid == entry.pw_uid
+            assert (Path(place) / "tidewheel.db").stat().st_uid == entry.pw_uid
             client.close()
             stop(process)

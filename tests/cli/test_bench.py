@@ -1,4 +1,4 @@
-"""``windlass bench``: it measures, it explains, and it leaves nothing behind."""
+"""``tidewheel bench``: it measures, it explains, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, on_terminal
 from tests.servers import PgBouncer, PostgresServer
-from windlass.benchmark import Measurement, helper
+from tidewheel.benchmark import Measurement, helper
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -31,7 +31,7 @@ def schemas(server: PostgresServer) -> set[str]:
         connection = await asyncpg.connect(server.url())
         try:
             rows = await connection.fetch(
-                "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'windlass_scratch')"
+                "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'tidewheel_scratch')"
             )
             return {row[0] for row in rows}
         finally:
@@ -76,7 +76,7 @@ def test_a_file_is_measured_beside_and_never_opened(run: Run, project: Project) 
     assert answer.json["store"].startswith("SQLite 3.")
     assert answer.json["settings"]["synchronous"] == "full"
     assert answer.json["payload_bytes"] == 500
-    assert str(project.directory / "windlass_scratch_") in answer.errors
+    assert str(project.directory / "tidewheel_scratch_") in answer.errors
     assert files(project) == before
     assert database.read_bytes() == content
 
@@ -104,7 +104,7 @@ def test_behind_a_pooler_pick_up_is_by_polling(
     run: Run, postgres: PostgresServer, pgbouncer: PgBouncer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so, and how often."""
-    monkeypatch.setenv("WINDLASS_POLL_INTERVAL", "0.05")
+    monkeypatch.setenv("TIDEWHEEL_POLL_INTERVAL", "0.05")
     answer = run("bench", "--seconds", "1", "--url", pgbouncer.url())
     assert answer.code == 0
     assert "a pooler sits between" in answer.out
@@ -131,7 +131,7 @@ def test_a_role_that_may_not_make_a_schema_is_told_what_to_do(run: Run, postgres
         (("--seconds", "0.5"), "seconds is 0.5; 1 to 600 are possible"),
         (("--seconds", "soon"), "'soon' is no duration"),
         (("--payload", "3"), "payload is 3; 11 to 65,536 are possible"),
-        (("--url", "mysql://db"), "names no store Windlass knows"),
+        (("--url", "mysql://db"), "names no store Tidewheel knows"),
         (("--url", "sqlite:///nowhere/jobs.db"), "nowhere does not exist"),
         (("--url", "sqlite:///jobs.db?synchronous=off"), "it can be full or normal"),
     ],
@@ -192,12 +192,12 @@ def test_a_worker_that_cannot_start_is_an_error_and_nothing_is_left(
 def test_without_a_url_it_is_the_disk_of_this_directory_and_in_a_pipe_it_is_lines(
     run: Run, project: Project
 ) -> None:
-    """Tab-separated figures, a sentence each, and the conditions to compare by. No windlass.db is made."""
+    """Tab-separated figures, a sentence each, and the conditions to compare by. No tidewheel.db is made."""
     before = files(project)
     answer = run("bench", "--seconds", "1")
     assert files(project) == before
     assert answer.lines[0].startswith("SQLite 3.")
-    assert answer.lines[0].endswith(": sqlite:///windlass.db")
+    assert answer.lines[0].endswith(": sqlite:///tidewheel.db")
     assert answer.lines[2] == "MEASURED\tJOBS/S\tP50\tP99"
     for name in ("enqueue", "callers", "in bulk", "worker", "together", "pick-up"):
         assert sum(line.startswith(f"{name}: ") for line in answer.lines) == 1
@@ -232,9 +232,9 @@ def test_no_colours_where_none_are_wanted(project: Project) -> None:
 
 def test_every_measurement_has_a_name_and_a_share_of_the_time() -> None:
     """One that is added is shown, and the whole stays as long as was asked for."""
-    from windlass.benchmark.course import SHARES
-    from windlass.benchmark.measuring import MEASURES
-    from windlass.cli.bench.result import title
+    from tidewheel.benchmark.course import SHARES
+    from tidewheel.benchmark.measuring import MEASURES
+    from tidewheel.cli.bench.result import title
 
     assert list(SHARES) == list(MEASURES) == list(Measurement)
     assert sum(SHARES.values()) == pytest.approx(1.0)

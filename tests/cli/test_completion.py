@@ -1,4 +1,4 @@
-"""``windlass completion``, and what is offered when Tab is pressed."""
+"""``tidewheel completion``, and what is offered when Tab is pressed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import COMMAND, Project, on_terminal
 from tests.patience import PATIENCE
-from windlass import ConfigurationError, Windlass
-from windlass.cli.root import COMMANDS
-from windlass.cli.target import named_app
+from tidewheel import ConfigurationError, Tidewheel
+from tidewheel.cli.root import COMMANDS
+from tidewheel.cli.target import named_app
 
 Press = Callable[..., list[str]]
 
@@ -41,8 +41,8 @@ def press(project: Project) -> Press:
 
     def press(*words: str, **environment: str) -> list[str]:
         asked = project.environment(
-            _WINDLASS_COMPLETE="fish_complete",
-            COMP_WORDS=" ".join(("windlass", *words)),
+            _TIDEWHEEL_COMPLETE="fish_complete",
+            COMP_WORDS=" ".join(("tidewheel", *words)),
             COMP_CWORD=words[-1],
             **environment,
         )
@@ -55,7 +55,7 @@ def press(project: Project) -> Press:
 
 @pytest.fixture
 def jobs(within: Within) -> None:
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue("mail", {})
         await app.enqueue("maps", {})
         await app.enqueue("reports", {})
@@ -78,7 +78,7 @@ def test_topics_with_jobs_are_offered(press: Press, project: Project) -> None:
     """Of the store that the words so far name, or the settings."""
     assert press("topics", "--url", project.url, "purge", "ma") == ["mail", "maps"]
     assert press("topics", "pause", "--url", project.url, "ma") == ["mail", "maps"]
-    assert press("topics", "resume", "r", WINDLASS_URL=project.url) == ["reports"]
+    assert press("topics", "resume", "r", TIDEWHEEL_URL=project.url) == ["reports"]
     assert press("jobs", "list", "--url", project.url, "--topic", "map") == ["maps"]
     assert press("enqueue", "--url", project.url, "ma") == ["mail", "maps"]
 
@@ -95,14 +95,14 @@ def test_tab_makes_no_store_and_runs_no_code(press: Press, project: Project) -> 
 
 
 @pytest.mark.parametrize(
-    ("shell", "mark"), [("bash", "COMPREPLY"), ("zsh", "#compdef windlass"), ("fish", "complete ")]
+    ("shell", "mark"), [("bash", "COMPREPLY"), ("zsh", "#compdef tidewheel"), ("fish", "complete ")]
 )
 def test_each_shell_gets_its_script(run: Run, shell: str, mark: str) -> None:
     """In its own language, with the name of the program in it."""
     answer = run("completion", shell)
     assert answer.code == 0
     assert mark in answer.out
-    assert "_WINDLASS_COMPLETE" in answer.out
+    assert "_TIDEWHEEL_COMPLETE" in answer.out
 
 
 def test_the_shell_is_that_of_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,31 +119,31 @@ def test_a_terminal_is_told_where_to_put_it(project: Project) -> None:
     """The script alone helps nobody."""
     with on_terminal(project, "completion", "bash") as terminal:
         assert terminal.wait() == 0
-    assert "to have it in every new bash: windlass completion bash >" in terminal.text
+    assert "to have it in every new bash: tidewheel completion bash >" in terminal.text
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
 @pytest.mark.usefixtures("jobs")
 def test_a_real_bash_completes_with_it(project: Project, tmp_path: Path) -> None:
     """The script is loaded, and its function called as bash calls it."""
-    program = tmp_path / "bin" / "windlass"
+    program = tmp_path / "bin" / "tidewheel"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m windlass.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tidewheel.cli "$@"\n')
     program.chmod(0o755)
     script = """
-        source <(windlass completion bash)
+        source <(tidewheel completion bash)
         press() {
             COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
-            _windlass_completion windlass
+            _tidewheel_completion tidewheel
             echo "${COMPREPLY[@]}"
         }
-        press windlass jobs l
-        press windlass topics pause ma
-        press windlass topics --url "$WINDLASS_URL" pause rep
-        press windlass jobs list --state=fai
-        press windlass jobs list --where "'a b'" --topic map
+        press tidewheel jobs l
+        press tidewheel topics pause ma
+        press tidewheel topics --url "$TIDEWHEEL_URL" pause rep
+        press tidewheel jobs list --state=fai
+        press tidewheel jobs list --where "'a b'" --topic map
     """
-    environment = project.environment(WINDLASS_URL=project.url)
+    environment = project.environment(TIDEWHEEL_URL=project.url)
     environment["PATH"] = f"{program.parent}:{environment['PATH']}"
     done = _run(["bash", "--norc", "-c", script], project, environment)
     assert (done.stdout.splitlines(), done.stderr) == (["list", "mail maps", "reports", "failed", "maps"], "")
@@ -153,12 +153,12 @@ def test_a_url_and_a_token_of_the_project_are_used_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The names come from the server of the file, which gets the token of the file and no other."""
-    text = '[tool.windlass]\nurl = "http://127.0.0.1:9"\ntoken = "wl_of_the_file"\n'
+    text = '[tool.tidewheel]\nurl = "http://127.0.0.1:9"\ntoken = "tw_of_the_file"\n'
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
     app = named_app(click.Context(click.Command("topics")))
     assert app is not None
-    assert (app.url, app.settings.token) == ("http://127.0.0.1:9", "wl_of_the_file")
-    monkeypatch.setenv("WINDLASS_TOKEN", "wl_of_the_user")
+    assert (app.url, app.settings.token) == ("http://127.0.0.1:9", "tw_of_the_file")
+    monkeypatch.setenv("TIDEWHEEL_TOKEN", "tw_of_the_user")
     with pytest.raises(ConfigurationError, match="would get your token"):
         named_app(click.Context(click.Command("topics")))

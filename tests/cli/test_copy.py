@@ -1,4 +1,4 @@
-"""``windlass copy``: what it says, and how it ends."""
+"""``tidewheel copy``: what it says, and how it ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal, wait_until
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def other(project: Project) -> str:
 
 @pytest.fixture
 def jobs(within: Within) -> None:
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("mail", [{}] * 3)
         await app.cancel((await app.enqueue("reports", {})).id)
         await app.pause("mail")
@@ -99,14 +99,14 @@ def test_memory_is_no_place_to_copy_to(run: Run, project: Project) -> None:
     assert "TO is memory://, which lives in one process alone" in run("copy", project.url, "memory://").errors
 
 
-def test_a_source_of_a_newer_windlass_is_refused(run: Run, project: Project, other: str, jobs: None) -> None:
+def test_a_source_of_a_newer_tidewheel_is_refused(run: Run, project: Project, other: str, jobs: None) -> None:
     """What is not understood is not copied."""
     with sqlite3.connect(project.directory / "jobs.db") as connection:
-        connection.execute("INSERT INTO windlass_schema VALUES (9999, 'later', 0)")
+        connection.execute("INSERT INTO tidewheel_schema VALUES (9999, 'later', 0)")
     connection.close()
     answer = run("copy", project.url, other)
     assert answer.code == 1
-    assert "upgrade Windlass" in answer.errors
+    assert "upgrade Tidewheel" in answer.errors
     assert not (project.directory / "other.db").exists()
 
 
@@ -128,7 +128,7 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_stops_between_two_batches(
 ) -> None:
     """Stopped on request, half a copy is there, and the same command goes on."""
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         for _ in range(3):
             await app.enqueue_many("mail", [{"text": "x" * 100}] * 10_000)
 
@@ -149,7 +149,7 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_stops_between_two_batches(
 def _jobs(path: Path) -> int:
     connection = sqlite3.connect(path)
     try:
-        return int(connection.execute("SELECT count(*) FROM windlass_jobs").fetchone()[0])
+        return int(connection.execute("SELECT count(*) FROM tidewheel_jobs").fetchone()[0])
     except sqlite3.OperationalError:
         return 0
     finally:

@@ -1,4 +1,4 @@
-"""``windlass demo``: it runs, it shows, it ends, it leaves nothing behind."""
+"""``tidewheel demo``: it runs, it shows, it ends, it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, on_terminal, wait_until
 from tests.patience import PATIENCE
-from windlass.cli.demo import browser, door
-from windlass.cli.demo.journal import GATHER_SECONDS, Journal, Kind
+from tidewheel.cli.demo import browser, door
+from tidewheel.cli.demo.journal import GATHER_SECONDS, Journal, Kind
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -43,7 +43,7 @@ def test_it_ends_by_itself_and_sums_up(project: Project, temporary: Path) -> Non
         assert f"s  {kind}" in text
     assert "jobs completed" in text
     assert "What to do next" in text
-    assert "windlass worker myproject.jobs:app" in text
+    assert "tidewheel worker myproject.jobs:app" in text
     assert "\x1b" not in text
     assert not any(temporary.iterdir())
 
@@ -139,7 +139,7 @@ def test_a_signal_ends_it_cleanly(project: Project, temporary: Path, number: int
 def test_a_terminal_gets_a_live_view(project: Project, temporary: Path, columns: int, rows: int) -> None:
     """Topics, running jobs and events on the other screen, which is given back at the end."""
     with on_terminal(project, "demo", columns=columns, rows=rows, TMPDIR=str(temporary)) as terminal:
-        terminal.wait_for("windlass demo")
+        terminal.wait_for("tidewheel demo")
         terminal.wait_for(r"http://127\.0\.0\.1:\d+/ui/ .*demo .*[a-z0-9]{4}-[a-z0-9]{4}-[a-z0-9]{4}")
         terminal.wait_for("topics")
         terminal.wait_for("what happens")

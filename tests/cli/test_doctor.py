@@ -1,4 +1,4 @@
-"""``windlass doctor``: it looks, it tries, it tells, and it leaves nothing behind."""
+"""``tidewheel doctor``: it looks, it tries, it tells, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.cli.test_bench import execute, files, schemas
 from tests.postgres.stores import schema_of
 from tests.servers import PostgresServer
 from tests.servers.shared import fresh_url
-from windlass.cli.doctor import command
-from windlass.stores import Ground
-from windlass.stores.postgres import ailing
-from windlass.stores.sqlite import migrating
-from windlass.verification.checker import Recovery, Report, Violation
-from windlass.verification.rules import RULES
-from windlass.verification.sweep import Outcome, Plan
+from tidewheel.cli.doctor import command
+from tidewheel.stores import Ground
+from tidewheel.stores.postgres import ailing
+from tidewheel.stores.sqlite import migrating
+from tidewheel.verification.checker import Recovery, Report, Violation
+from tidewheel.verification.rules import RULES
+from tidewheel.verification.sweep import Outcome, Plan
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -88,11 +88,11 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
 
 
 FILES = """
-import windlass.tasks
-from windlass import Windlass
+import tidewheel.tasks
+from tidewheel import Tidewheel
 
-app = Windlass("sqlite:///jobs.db", check_on_start=False)
-app.include(windlass.tasks, roots=["data"])
+app = Tidewheel("sqlite:///jobs.db", check_on_start=False)
+app.include(tidewheel.tasks, roots=["data"])
 """
 
 
@@ -101,7 +101,7 @@ def test_files_are_compared_with_completed_jobs(run: Run, project: Project) -> N
     data = project.directory / "data"
     data.mkdir()
     project.write("filing.py", FILES)
-    from windlass.cli.loading import load_app
+    from tidewheel.cli.loading import load_app
 
     app = load_app("filing:app")
     with app.sync:
@@ -132,14 +132,14 @@ def test_a_file_s_name_is_shown_and_not_obeyed_and_leftovers_are_a_note(run: Run
     data = project.directory / "data"
     data.mkdir()
     project.write("filing.py", FILES)
-    from windlass.cli.loading import load_app
+    from tidewheel.cli.loading import load_app
 
     name = "a\n- WRONG: b\x1b[2J"
     app = load_app("filing:app")
     with app.sync:
         job = app.sync.enqueue("create_file", {"path": name, "content": "x"})
         app.sync.run_until_idle()
-    left = data / f".windlass-{job.id}-1.part"
+    left = data / f".tidewheel-{job.id}-1.part"
     left.write_text("half")
     answer = run("doctor", "--app", "filing:app")
     assert answer.code == 0
@@ -169,11 +169,11 @@ def test_leases_that_nobody_ends_are_told(run: Run, project: Project) -> None:
     run("enqueue", "send_digest", '{"user_id": "42"}', "--app", "jobs:app")
     damage(
         project,
-        "UPDATE windlass_jobs SET state = 2, leased_until = created_at - 60000000, claimed_at = created_at, "
+        "UPDATE tidewheel_jobs SET state = 2, leased_until = created_at - 60000000, claimed_at = created_at, "
         "fence = 1, worker = 'gone'",
     )
-    damage(project, "UPDATE windlass_counts SET state = 2 WHERE state = 1")
-    damage(project, "UPDATE windlass_sequences SET value = 1 WHERE name = 'fence'")
+    damage(project, "UPDATE tidewheel_counts SET state = 2 WHERE state = 1")
+    damage(project, "UPDATE tidewheel_sequences SET value = 1 WHERE name = 'fence'")
     told = run("doctor", "--url", project.url, "--json")
     assert told.code == 1
     [problem] = [finding for finding in told.json["findings"] if finding["level"] == "problem"]
@@ -231,8 +231,8 @@ def test_a_server_that_is_in_doubt_is_still_well(run: Run, postgres_url: str) ->
 def test_damage_is_told_and_not_repaired(run: Run, project: Project) -> None:
     """Exit code 1, and the same again the next time."""
     run("enqueue", "mail", "{}", "--url", project.url)
-    damage(project, "UPDATE windlass_counts SET n = n + 1")
-    damage(project, "UPDATE windlass_sequences SET value = 0 WHERE name = 'number'")
+    damage(project, "UPDATE tidewheel_counts SET n = n + 1")
+    damage(project, "UPDATE tidewheel_sequences SET value = 0 WHERE name = 'number'")
     for _ in range(2):
         answer = run("doctor", "--url", project.url)
         assert answer.code == 1
@@ -260,7 +260,7 @@ def test_names_of_others_are_not_obeyed_by_the_terminal(run: Run, project: Proje
     """Topics, paths and names of transactions may hold anything; a report is kept and read on terminals."""
     run("enqueue", "mail", "{}", "--url", project.url)
     for table in ("jobs", "counts"):
-        damage(project, f"UPDATE windlass_{table} SET topic = 'a' || char(27) || ']0;owned' || char(7, 10)")  # noqa: S608
+        damage(project, f"UPDATE tidewheel_{table} SET topic = 'a' || char(27) || ']0;owned' || char(7, 10)")  # noqa: S608
     for output in (("--output", "report.md"), ()):
         answer = run("doctor", "--url", project.url, *output)
         assert r"a\x1b]0;owned\x07" in answer.out
@@ -324,7 +324,7 @@ def test_a_schema_that_is_not_there_is_not_made(run: Run, postgres: PostgresServ
     url = fresh_url()
     answer = run("doctor", "--url", url)
     assert answer.code == 1
-    assert "- WRONG: there are no tables of Windlass yet; `windlass migrate`" in answer.out
+    assert "- WRONG: there are no tables of Tidewheel yet; `tidewheel migrate`" in answer.out
     assert run("migrate", "--url", url).lines[0].startswith("applied 0001")
     assert not schemas(postgres)
 
@@ -334,24 +334,24 @@ def test_older_and_newer_tables_are_left_as_they_are(
 ) -> None:
     """The doctor migrates nothing, and does not look at tables it does not know."""
     run("migrate", "--url", project.url)
-    later = [*migrating.migrations(), (2, "0002_later", "CREATE TABLE windlass_x (a)")]
+    later = [*migrating.migrations(), (2, "0002_later", "CREATE TABLE tidewheel_x (a)")]
     with monkeypatch.context() as newer:
         newer.setattr(migrating, "migrations", lambda: later)
         answer = run("doctor", "--url", project.url)
         assert answer.code == 1
-        assert "the tables are older than this Windlass" in answer.out
+        assert "the tables are older than this Tidewheel" in answer.out
         assert "0002_later" in answer.out
         assert run("migrate", "--json", "--url", project.url).json["steps"] == ["0002_later"]
     answer = run("doctor", "--url", project.url)
     assert answer.code == 1
-    assert "has schema version 2, this Windlass knows 1; upgrade Windlass" in answer.out
+    assert "has schema version 2, this Tidewheel knows 1; upgrade Tidewheel" in answer.out
 
 
 def test_a_server_that_is_away_is_one_line(run: Run) -> None:
     """Nothing can be said about it."""
     answer = run("doctor", "--url", "postgresql://nobody@127.0.0.1:1/jobs")
     assert (answer.code, answer.out) == (1, "")
-    assert "127.0.0.1:1/jobs (schema windlass) cannot be reached" in answer.errors
+    assert "127.0.0.1:1/jobs (schema tidewheel) cannot be reached" in answer.errors
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_server_that_is_away_is_one_line(run: Run) -> None:
         (("--verify", "--url", "memory://"), "is out of reach for other processes"),
         (("--verify", "--keep", "."), "is not empty"),
         (("--output", "nowhere/report.md"), "nowhere/report.md cannot be written"),
-        (("--url", "mysql://db"), "names no store Windlass knows"),
+        (("--url", "mysql://db"), "names no store Tidewheel knows"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(
@@ -473,13 +473,13 @@ def test_a_role_that_may_not_see_the_jobs_is_told_what_ails_the_server(
     schema = schema_of(url)
     execute(
         postgres,
-        f"CREATE ROLE windlass_bare LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_bare;"
-        f"GRANT SELECT ON {schema}.schema_versions TO windlass_bare",
+        f"CREATE ROLE tidewheel_bare LOGIN; GRANT USAGE ON SCHEMA {schema} TO tidewheel_bare;"
+        f"GRANT SELECT ON {schema}.schema_versions TO tidewheel_bare",
     )
     try:
-        told = run("doctor", "--url", url.replace("postgres@", "windlass_bare@"), "--json")
+        told = run("doctor", "--url", url.replace("postgres@", "tidewheel_bare@"), "--json")
     finally:
-        execute(postgres, "DROP OWNED BY windlass_bare; DROP ROLE windlass_bare")
+        execute(postgres, "DROP OWNED BY tidewheel_bare; DROP ROLE tidewheel_bare")
     assert (told.code, told.json["checked"]) == (1, False)
     kinds = {finding["kind"]: finding for finding in told.json["findings"]}
     assert "permission denied" in kinds["store"]["text"]
@@ -522,7 +522,7 @@ def test_a_damaged_store_is_wrong_also_when_no_promise_was_broken(
 ) -> None:
     """Both are said, and the exit code is that of the worse."""
     run("enqueue", "mail", "{}", "--url", project.url)
-    damage(project, "UPDATE windlass_counts SET n = n + 1")
+    damage(project, "UPDATE tidewheel_counts SET n = n + 1")
     pretend()
     answer = run("doctor", "--verify", "--url", project.url)
     assert answer.code == 1
@@ -539,7 +539,7 @@ def test_before_there_is_a_store_promises_can_be_tried(run: Run, project: Projec
     assert files(project) == before
     answer = run("doctor", "--verify", "--url", fresh_url())
     assert answer.code == 0
-    assert "- note: there are no tables of Windlass yet" in answer.out
+    assert "- note: there are no tables of Tidewheel yet" in answer.out
 
 
 def test_what_was_not_tried_is_not_called_kept(run: Run, pretend: Pretend) -> None:

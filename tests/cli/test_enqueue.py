@@ -1,4 +1,4 @@
-"""``windlass enqueue``: every option arrives at the job."""
+"""``tidewheel enqueue``: every option arrives at the job."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.conftest import Answer, Run, Within
 from tests.cli.processes import Project, on_terminal
-from windlass import Windlass
-from windlass.cli.enqueue_many import BATCH
+from tidewheel import Tidewheel
+from tidewheel.cli.enqueue_many import BATCH
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_bad_input_is_a_usage_error_and_writes_nothing(
     assert answer.errors.startswith("error: ")
     assert words in answer.errors
 
-    async def count(app: Windlass) -> int:
+    async def count(app: Tidewheel) -> int:
         return (await app.count()).total
 
     assert within(count) == 0
@@ -249,7 +249,7 @@ def test_many_makes_a_job_of_each_line(enqueue: Run, project: Project, within: W
     answer = enqueue("mail", "--many", "payloads.jsonl", "--priority", "3")
     assert answer.out == f"enqueued {BATCH + 10:,} jobs\n"
 
-    async def newest(app: Windlass) -> Any:
+    async def newest(app: Tidewheel) -> Any:
         job = (await app.jobs(limit=1))[0]
         return (await job.refresh()).payload, job.priority
 

@@ -12,17 +12,17 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import COMMAND, Project
 from tests.patience import PATIENCE
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 
 
-def test_an_error_of_windlass_is_one_line(run: Run, project: Project) -> None:
+def test_an_error_of_tidewheel_is_one_line(run: Run, project: Project) -> None:
     """No traceback, no usage text: what is wrong and what to do."""
     answer = run("stats", "--url", "nowhere://jobs")
     assert answer.code == 2
     assert answer.out == ""
-    assert answer.errors.startswith("error: 'nowhere://jobs' names no store Windlass knows")
+    assert answer.errors.startswith("error: 'nowhere://jobs' names no store Tidewheel knows")
     assert answer.errors.count("\n") == 1
 
 
@@ -37,8 +37,8 @@ def test_a_database_that_is_not_there_is_not_made_by_looking(run: Run, project: 
         answer = run(*command)
         assert answer.code == 1
         assert "there is no database" in answer.errors
-        assert str(project.directory / "windlass.db") in answer.errors
-    assert not (project.directory / "windlass.db").exists()
+        assert str(project.directory / "tidewheel.db") in answer.errors
+    assert not (project.directory / "tidewheel.db").exists()
 
 
 def test_a_store_that_cannot_be_used_is_one_line(run: Run, project: Project) -> None:
@@ -53,9 +53,9 @@ def test_a_store_that_cannot_be_used_is_one_line(run: Run, project: Project) -> 
 def test_debugging_shows_where_an_error_came_from(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who ask get the traceback, by option or by environment."""
     assert "Traceback" in run("stats", "--url", "nowhere://jobs", "--traceback").errors
-    monkeypatch.setenv("WINDLASS_DEBUG", "1")
+    monkeypatch.setenv("TIDEWHEEL_DEBUG", "1")
     assert "Traceback" in run("stats", "--url", "nowhere://jobs").errors
-    monkeypatch.setenv("WINDLASS_DEBUG", "0")
+    monkeypatch.setenv("TIDEWHEEL_DEBUG", "0")
     assert "Traceback" not in run("stats", "--url", "nowhere://jobs").errors
 
 
@@ -70,18 +70,18 @@ def test_the_url_comes_from_the_environment_and_from_pyproject(
     run: Run, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without --url the settings decide, the environment before the file."""
-    project.write("pyproject.toml", '[tool.windlass]\nurl = "sqlite:///from_file.db"\n')
+    project.write("pyproject.toml", '[tool.tidewheel]\nurl = "sqlite:///from_file.db"\n')
     assert run("migrate", "--json").json["url"] == "sqlite:///from_file.db"
-    monkeypatch.setenv("WINDLASS_URL", "sqlite:///from_environment.db")
+    monkeypatch.setenv("TIDEWHEEL_URL", "sqlite:///from_environment.db")
     assert run("migrate", "--json").json["url"] == "sqlite:///from_environment.db"
     assert run("migrate", "--json", "--url", "sqlite:///given.db").json["url"] == "sqlite:///given.db"
     assert (project.directory / "given.db").exists()
 
 
 def test_a_reader_that_goes_away_is_met_with_silence(project: Project, within: Within) -> None:
-    """``windlass jobs list --json | head -1`` prints a line and nothing else."""
+    """``tidewheel jobs list --json | head -1`` prints a line and nothing else."""
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("mail", [{}] * 200)
 
     within(fill)
@@ -114,7 +114,7 @@ def test_ctrl_c_is_quiet(project: Project) -> None:
 def test_output_that_cannot_show_a_character_does_not_fail(project: Project, within: Within) -> None:
     """A payload with a snowman is shown as an escape on a terminal that knows only ASCII."""
 
-    async def fill(app: Windlass) -> str:
+    async def fill(app: Tidewheel) -> str:
         return str((await app.enqueue("mail", {"weather": "☃"})).id)
 
     job_id = within(fill)

@@ -1,4 +1,4 @@
-"""The health port of ``windlass worker``: real processes, real sockets, real trouble."""
+"""The health port of ``tidewheel worker``: real processes, real sockets, real trouble."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
-from windlass.cli.health import port as health_port
-from windlass.cli.health.listening import listen, place_of
-from windlass.cli.health.port import MOST_CONNECTIONS, HealthPort
-from windlass.cli.health.reporting import HUNG_SECONDS, SILENT_SECONDS, Report, Reporter, Reports
-from windlass.errors import ConfigurationError
-from windlass.worker.health import CLAIM_PATIENCE_SECONDS, WorkerHealth, judge, starting
+from tidewheel.cli.health import port as health_port
+from tidewheel.cli.health.listening import listen, place_of
+from tidewheel.cli.health.port import MOST_CONNECTIONS, HealthPort
+from tidewheel.cli.health.reporting import HUNG_SECONDS, SILENT_SECONDS, Report, Reporter, Reports
+from tidewheel.errors import ConfigurationError
+from tidewheel.worker.health import CLAIM_PATIENCE_SECONDS, WorkerHealth, judge, starting
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
 
 APP = """
 import asyncio, os, time
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass(lease=10, shutdown_grace=20)
+app = Tidewheel(lease=10, shutdown_grace=20)
 
 
 @app.task
@@ -96,7 +96,7 @@ def refused(where: tuple[str, int]) -> bool:
 
 @contextmanager
 def worker(project: Project, *arguments: str, **environment: str) -> Iterator[Process]:
-    environment = {"WINDLASS_URL": project.url, **environment}
+    environment = {"TIDEWHEEL_URL": project.url, **environment}
     with project.start(
         "worker", "healthy:app", "--name", "ada", "--health-listen", "0", *arguments, **environment
     ) as process:
@@ -133,7 +133,7 @@ def test_a_worker_tells_that_it_lives_and_works_until_it_is_asked_to_stop(health
 @needs_signals
 def test_a_worker_without_its_store_lives_and_is_not_ready(healthy: Project) -> None:
     """A restart would not bring the database back; work is sent elsewhere, or waits."""
-    with worker(healthy, WINDLASS_URL="postgresql://127.0.0.1:1/jobs") as process:
+    with worker(healthy, TIDEWHEEL_URL="postgresql://127.0.0.1:1/jobs") as process:
         where = place(process)
         process.wait_for("the store is not available, trying until it is")
         status, told = ask(where, "/readyz")
@@ -161,7 +161,7 @@ def test_a_worker_whose_store_goes_away_says_so_and_comes_back(healthy: Project)
 
 def test_a_server_that_is_stopped_and_started_is_told_both_times(healthy: Project) -> None:
     """On PostgreSQL, where connections break instead of files; nobody has to restart the worker."""
-    with PostgresServer(settings=DURABLE) as server, worker(healthy, WINDLASS_URL=server.url()) as process:
+    with PostgresServer(settings=DURABLE) as server, worker(healthy, TIDEWHEEL_URL=server.url()) as process:
         where = place(process)
         becomes(where, "/readyz", 200)
         server.stop("immediate")
@@ -185,8 +185,8 @@ def test_a_blocked_event_loop_is_told_by_the_port_beside_it(healthy: Project, ru
 def test_the_environment_and_the_app_may_say_where(healthy: Project) -> None:
     """As with every setting; the command line has the last word, also for nowhere."""
     healthy.write("healthy.py", APP.replace("lease=10", "health_listen='127.0.0.1:0', lease=10"))
-    environment = {"WINDLASS_URL": healthy.url, "WINDLASS_HEALTH_LISTEN": "localhost:0"}
-    with healthy.start("worker", "healthy:app", WINDLASS_URL=healthy.url) as process:
+    environment = {"TIDEWHEEL_URL": healthy.url, "TIDEWHEEL_HEALTH_LISTEN": "localhost:0"}
+    with healthy.start("worker", "healthy:app", TIDEWHEEL_URL=healthy.url) as process:
         assert ask(place(process), "/healthz")[0] == 200
     with healthy.start("worker", "healthy:app", **environment) as process:
         assert ask(place(process), "/healthz")[0] == 200
@@ -240,7 +240,7 @@ def test_several_processes_have_one_port_for_all(healthy: Project) -> None:
         assert (told["processes"], told["status"], told["reasons"]) == (2, "working", [])
         assert [one["name"] for one in told["workers"]] == ["ada-1", "ada-2"]
         assert all(one["store"] for one in told["workers"])
-        assert "WINDLASS_HEALTH_REPORTS" not in os.environ
+        assert "TIDEWHEEL_HEALTH_REPORTS" not in os.environ
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         assert refused(where)
@@ -269,7 +269,7 @@ def test_a_process_that_stands_still_is_not_ready(healthy: Project, run: Run) ->
 def test_an_address_that_only_the_app_knows_is_no_good_to_several_processes(healthy: Project) -> None:
     """The parent does not import the app: said once, instead of two processes that fight for a port."""
     healthy.write("healthy.py", APP.replace("lease=10", "health_listen='0', lease=10"))
-    with healthy.start("worker", "healthy:app", "--processes", "2", WINDLASS_URL=healthy.url) as process:
+    with healthy.start("worker", "healthy:app", "--processes", "2", TIDEWHEEL_URL=healthy.url) as process:
         process.wait_for("health_listen is '0', which only the app knows")
         for _ in range(2):
             process.wait_for("Ctrl-C stops$")
@@ -289,7 +289,7 @@ def well(name: str) -> WorkerHealth:
 
 
 def send(reports: Reports, report: Report, where: str | None = None) -> None:
-    place = where or reports.environment["WINDLASS_HEALTH_REPORTS"]
+    place = where or reports.environment["TIDEWHEEL_HEALTH_REPORTS"]
     reporter = Reporter(report.member, lambda: report.health, lambda: None, place)
     reporter.start()
     reporter.stop()
@@ -320,14 +320,14 @@ def test_a_store_that_is_away_does_not_make_old_workers_look_new(reports: Report
 def test_reports_of_strangers_are_thrown_away(reports: Reports) -> None:
     """Whoever is on this machine may send a datagram; only who knows the secret is believed."""
     reports.runs(1, os.getpid())
-    port = reports.environment["WINDLASS_HEALTH_REPORTS"].partition(":")[0]
+    port = reports.environment["TIDEWHEEL_HEALTH_REPORTS"].partition(":")[0]
     send(reports, Report(1, os.getpid(), well("ada-1")), f"{port}:" + "0" * 32)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for junk in (
             b"",
             b" ",
             b"\xff" * 9000,
-            reports.environment["WINDLASS_HEALTH_REPORTS"][6:].encode() + b" {",
+            reports.environment["TIDEWHEEL_HEALTH_REPORTS"][6:].encode() + b" {",
         ):
             sender.sendto(junk, ("127.0.0.1", int(port)))
     summary = reports.sum_up()
@@ -415,9 +415,9 @@ def say(where: tuple[str, int], data: bytes) -> bytes:
 
 WITHOUT_FILES = """
 import contextlib, logging, os, resource, socket, time
-from windlass.cli.health.listening import listen
-from windlass.cli.health.port import HealthPort
-from windlass.worker.health import starting
+from tidewheel.cli.health.listening import listen
+from tidewheel.cli.health.port import HealthPort
+from tidewheel.worker.health import starting
 
 logging.basicConfig(format="LINE %(message)s")
 listener = listen("0")

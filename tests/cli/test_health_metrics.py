@@ -14,23 +14,23 @@ import pytest
 from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
-from windlass import Windlass
-from windlass.cli.health.counts import WHOLE_EVERY, Counted, Counts, Recount
-from windlass.ids import new_id
-from windlass.model import RescuedJob, State
-from windlass.settings import load_settings
-from windlass.telemetry.catalogue import LEASES_LOST
-from windlass.telemetry.counting import MOST_TASKS, Metrics
-from windlass.telemetry.figures import TopicFigures
-from windlass.telemetry.samples import Sample, one, text
-from windlass.telemetry.telemetry import Telemetry
+from tidewheel import Tidewheel
+from tidewheel.cli.health.counts import WHOLE_EVERY, Counted, Counts, Recount
+from tidewheel.ids import new_id
+from tidewheel.model import RescuedJob, State
+from tidewheel.settings import load_settings
+from tidewheel.telemetry.catalogue import LEASES_LOST
+from tidewheel.telemetry.counting import MOST_TASKS, Metrics
+from tidewheel.telemetry.figures import TopicFigures
+from tidewheel.telemetry.samples import Sample, one, text
+from tidewheel.telemetry.telemetry import Telemetry
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGKILL")
 
 APP = """
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass(lease=10)
+app = Tidewheel(lease=10)
 
 
 @app.task
@@ -48,7 +48,7 @@ def counting(project: Project) -> Project:
 def worker(
     project: Project, *arguments: str, **environment: str
 ) -> Iterator[tuple[Process, tuple[str, int]]]:
-    environment = {"WINDLASS_URL": project.url, **environment}
+    environment = {"TIDEWHEEL_URL": project.url, **environment}
     arguments = ("worker", "counting:app", "--name", "ada", "--health-listen", "0", *arguments)
     with project.start(*arguments, **environment) as process:
         told = process.wait_for(r"health is told at http://(\S+):(\d+)/healthz and /readyz")
@@ -56,13 +56,13 @@ def worker(
 
 
 def enqueue(project: Project, number: int) -> None:
-    app = Windlass(project.url)
+    app = Tidewheel(project.url)
     app.sync.enqueue_many("send", [{"number": each} for each in range(number)])
     app.portal.close()
 
 
 def pids(project: Project) -> list[int]:
-    app = Windlass(project.url)
+    app = Tidewheel(project.url)
     try:
         return [one.pid for one in app.sync.workers()]
     finally:
@@ -82,7 +82,7 @@ def metrics(where: tuple[str, int]) -> dict[tuple[str, ...], float]:
 
 
 def completed(where: tuple[str, int]) -> float:
-    return metrics(where).get(("windlass_jobs_completed_total", "send", "completed"), 0)
+    return metrics(where).get(("tidewheel_jobs_completed_total", "send", "completed"), 0)
 
 
 def test_a_worker_tells_what_it_did_and_how_the_queue_is(counting: Project) -> None:
@@ -90,28 +90,28 @@ def test_a_worker_tells_what_it_did_and_how_the_queue_is(counting: Project) -> N
     enqueue(counting, 1)
     with worker(counting) as (_, where):
         wait_until(lambda: completed(where) == 1)
-        wait_until(lambda: ("windlass_queue_figures_age_seconds",) in metrics(where))
+        wait_until(lambda: ("tidewheel_queue_figures_age_seconds",) in metrics(where))
         found = metrics(where)
-        assert found["windlass_job_duration_seconds_count", "send"] == 1
-        assert found["windlass_worker_slots", "ada"] == 10
-        assert found["windlass_worker_ready", "ada"] == 1
-        assert found["windlass_worker_claims_failing", "ada"] == 0
-        assert found["windlass_stale_leases",] == 0
-        assert found["windlass_queue_figures_age_seconds",] < PATIENCE
+        assert found["tidewheel_job_duration_seconds_count", "send"] == 1
+        assert found["tidewheel_worker_slots", "ada"] == 10
+        assert found["tidewheel_worker_ready", "ada"] == 1
+        assert found["tidewheel_worker_claims_failing", "ada"] == 0
+        assert found["tidewheel_stale_leases",] == 0
+        assert found["tidewheel_queue_figures_age_seconds",] < PATIENCE
 
 
 def test_a_worker_that_is_told_not_to_count_tells_only_how_it_is(counting: Project) -> None:
     """The setting has the last word."""
-    with worker(counting, WINDLASS_METRICS="false") as (_, where):
-        wait_until(lambda: ("windlass_worker_slots", "ada") in metrics(where))
+    with worker(counting, TIDEWHEEL_METRICS="false") as (_, where):
+        wait_until(lambda: ("tidewheel_worker_slots", "ada") in metrics(where))
         assert {key[0] for key in metrics(where)} <= {
-            "windlass_worker_slots",
-            "windlass_worker_running",
-            "windlass_worker_stuck",
-            "windlass_worker_ready",
-            "windlass_worker_claims_failing",
-            "windlass_worker_last_claim_seconds",
-            "windlass_worker_loop_lag_seconds",
+            "tidewheel_worker_slots",
+            "tidewheel_worker_running",
+            "tidewheel_worker_stuck",
+            "tidewheel_worker_ready",
+            "tidewheel_worker_claims_failing",
+            "tidewheel_worker_last_claim_seconds",
+            "tidewheel_worker_loop_lag_seconds",
         }
 
 
@@ -119,7 +119,7 @@ def test_a_worker_that_is_told_not_to_count_tells_only_how_it_is(counting: Proje
 def test_several_processes_are_added_up_and_a_crash_takes_nothing_back(counting: Project) -> None:
     """One answer for all; a counter never goes down."""
     with worker(counting, "--processes", "2") as (process, where):
-        wait_until(lambda: metrics(where).get(("windlass_worker_ready", "ada-2")) == 1)
+        wait_until(lambda: metrics(where).get(("tidewheel_worker_ready", "ada-2")) == 1)
         enqueue(counting, 20)
         wait_until(lambda: completed(where) == 20)
         wait_until(lambda: len(pids(counting)) == 2)
@@ -148,15 +148,15 @@ def test_the_last_word_of_each_life_counts() -> None:
     counts.take(Counted(1, 100, lost(2)))
     counts.take(Counted(1, 100, lost(3)))
     counts.take(Counted(2, 200, lost(4)))
-    assert told(counts)["windlass_leases_lost_total",] == 7
+    assert told(counts)["tidewheel_leases_lost_total",] == 7
     counts.take(Counted(1, 101, lost(1)))
-    assert told(counts)["windlass_leases_lost_total",] == 8
+    assert told(counts)["tidewheel_leases_lost_total",] == 8
     counts.take(Counted(1, 101, lost(2)))
-    assert told(counts)["windlass_leases_lost_total",] == 9
+    assert told(counts)["tidewheel_leases_lost_total",] == 9
     counts.take(Counted(1, 101, topics=(TopicFigures("gone", 1, 2, 3, 4, 5),), anew=True))
     counts.take(Counted(1, 101, topics=(TopicFigures("mail", 1, 2, 3, 4, 5),), anew=True))
-    assert told(counts)["windlass_queue_depth", "mail", "failed"] == 4
-    assert ("windlass_queue_depth", "gone", "failed") not in told(counts)
+    assert told(counts)["tidewheel_queue_depth", "mail", "failed"] == 4
+    assert ("tidewheel_queue_depth", "gone", "failed") not in told(counts)
 
 
 def test_only_what_changed_is_told_and_now_and_then_all() -> None:

@@ -1,4 +1,4 @@
-"""``windlass jobs requeue|cancel|delete``: by id and in bulk."""
+"""``tidewheel jobs requeue|cancel|delete``: by id and in bulk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal, wait_until
-from windlass import Windlass
-from windlass.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel import Tidewheel
+from tidewheel.model import ClaimRequest, Lane, WorkerRecord
 
 NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
 
@@ -22,7 +22,7 @@ NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
 def failed(project: Project, within: Within, work_off: Callable[[], None]) -> list[str]:
     """Three failed jobs, and a pending one of another topic that nobody runs."""
 
-    async def fill(app: Windlass) -> list[str]:
+    async def fill(app: Tidewheel) -> list[str]:
         jobs = await app.enqueue_many("send_digest", [{"user_id": "nobody"}] * 3)
         await app.enqueue("mail", {})
         return [str(job.id) for job in jobs]
@@ -36,7 +36,7 @@ def failed(project: Project, within: Within, work_off: Callable[[], None]) -> li
 def states(within: Within) -> Callable[[], dict[str, int]]:
     """How many jobs there are of each state."""
 
-    async def look(app: Windlass) -> dict[str, int]:
+    async def look(app: Tidewheel) -> dict[str, int]:
         stats = await app.stats()
         return {
             name: number
@@ -131,7 +131,7 @@ def test_running_jobs_that_are_left_alone_are_told_with_the_remedy(
 ) -> None:
     """Deleting what runs deletes nothing, and says why and what to do; programs are told how many."""
 
-    async def hold(app: Windlass) -> str:
+    async def hold(app: Tidewheel) -> str:
         job = await app.queue.put("mail", b"1")
         await app.store.claim(ClaimRequest("hand", (Lane("mail"),), 1, 3600))
         return str(job.id)
@@ -153,7 +153,7 @@ def test_running_jobs_that_are_left_alone_are_told_with_the_remedy(
 def test_jobs_of_lost_holders_are_taken_back(run: Run, project: Project, within: Within) -> None:
     """--lost frees what a silent worker holds and nothing else; it needs no other filter."""
 
-    async def hold(app: Windlass) -> None:
+    async def hold(app: Tidewheel) -> None:
         await app.enqueue_many("mail", [{}] * 3)
         for name, number in (("gone", 2), ("alive", 1)):
             await app.store.claim(ClaimRequest(name, (Lane("mail"),), number, 3600))
@@ -161,7 +161,7 @@ def test_jobs_of_lost_holders_are_taken_back(run: Run, project: Project, within:
 
     within(hold)
     with closing(sqlite3.connect(project.directory / "jobs.db")) as database, database:
-        database.execute("UPDATE windlass_workers SET seen_at = seen_at - 60000000 WHERE name = 'gone'")
+        database.execute("UPDATE tidewheel_workers SET seen_at = seen_at - 60000000 WHERE name = 'gone'")
     url = ("--url", project.url)
     answer = run("jobs", "take-back", "--lost", *url)
     assert answer.code == 2
@@ -249,7 +249,7 @@ def test_ctrl_c_at_the_question_changes_nothing(project: Project, failed: list[s
 def test_bulk_shows_a_progress_bar(project: Project, within: Within) -> None:
     """Thousands of jobs take a moment, and that moment is seen to pass."""
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("mail", [{}] * 5000)
 
     within(fill)

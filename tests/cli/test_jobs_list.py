@@ -1,4 +1,4 @@
-"""``windlass jobs list``: every filter, every form."""
+"""``tidewheel jobs list``: every filter, every form."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from tests.cli.conftest import Answer, Run, Within
 from tests.cli.processes import Project, on_terminal
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.fixture
 def jobs(project: Project, within: Within, work_off: Callable[[], None]) -> dict[str, str]:
     """One job of each kind, by a name for it."""
 
-    async def fill(app: Windlass) -> dict[str, str]:
+    async def fill(app: Tidewheel) -> dict[str, str]:
         made = {
             "done": await app.enqueue("send_digest", {"user_id": "42"}, key="k1", tenant="acme"),
             "failed": await app.enqueue("send_digest", {"user_id": "nobody"}, correlation_id="c1"),

@@ -1,4 +1,4 @@
-"""``windlass jobs show``: one job in full."""
+"""``tidewheel jobs show``: one job in full."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
 
@@ -108,7 +108,7 @@ def test_a_delayed_job_says_when_it_is_due(run: Run, made: Callable[..., str]) -
 def test_a_payload_of_bytes_is_base64(run: Run, project: Project, within: Within) -> None:
     """Raw bytes do not belong on a terminal."""
 
-    async def fill(app: Windlass) -> str:
+    async def fill(app: Tidewheel) -> str:
         return str((await app.enqueue("mail", b"\x00\xff")).id)
 
     job_id = within(fill)

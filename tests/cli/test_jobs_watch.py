@@ -1,4 +1,4 @@
-"""``windlass jobs list --watch``: a list that stays."""
+"""``tidewheel jobs list --watch``: a list that stays."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import COMMAND, Process, Project, on_terminal
 from tests.patience import PATIENCE
-from windlass import Windlass
-from windlass.cli.jobs.watching import watch_jobs
+from tidewheel import Tidewheel
+from tidewheel.cli.jobs.watching import watch_jobs
 
 FAST = ("--watch", "--every", "100ms")
 
 
 @pytest.fixture
 def first(within: Within) -> str:
-    async def enqueue(app: Windlass) -> str:
+    async def enqueue(app: Tidewheel) -> str:
         return str((await app.enqueue("mail", {"to": "anna"})).id)
 
     made: str = within(enqueue)
@@ -30,7 +30,7 @@ def first(within: Within) -> str:
 
 
 def _enqueued(within: Within, topic: str = "mail") -> str:
-    async def enqueue(app: Windlass) -> str:
+    async def enqueue(app: Tidewheel) -> str:
         return str((await app.enqueue(topic, {})).id)
 
     made: str = within(enqueue)
@@ -38,7 +38,7 @@ def _enqueued(within: Within, topic: str = "mail") -> str:
 
 
 def _cancelled(within: Within, job_id: str) -> None:
-    async def cancel(app: Windlass) -> None:
+    async def cancel(app: Tidewheel) -> None:
         await app.cancel(job_id)
 
     within(cancel)
@@ -90,7 +90,7 @@ def test_a_reader_that_leaves_ends_it_also_without_news(project: Project, first:
 
 async def test_a_second_ctrl_c_finds_the_first_one_taken(capsys: pytest.CaptureFixture[str]) -> None:
     """asyncio counts who was cancelled: what is not taken back comes out as a traceback while closing."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         async def watch() -> int:
             await watch_jobs(app, {}, limit=5, every=60.0, as_json=False)
@@ -148,7 +148,7 @@ def test_a_terminal_shows_the_list_and_gives_the_screen_back(
 def test_an_error_message_cannot_draw_on_the_terminal(project: Project, within: Within) -> None:
     """What a handler raised is shown, not obeyed."""
 
-    async def fail(app: Windlass) -> None:
+    async def fail(app: Tidewheel) -> None:
         @app.task(max_attempts=1)
         async def hostile() -> None:
             raise ValueError("\x1b[2Jgone\x07")

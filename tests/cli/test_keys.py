@@ -1,4 +1,4 @@
-"""``windlass keys`` and ``windlass superusers``."""
+"""``tidewheel keys`` and ``tidewheel superusers``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project
-from windlass import NotAuthenticated, Windlass
+from tidewheel import NotAuthenticated, Tidewheel
 
 
 def test_a_key_is_shown_once_and_works(run: Run, project: Project, within: Within) -> None:
@@ -23,7 +23,7 @@ def test_a_key_is_shown_once_and_works(run: Run, project: Project, within: Withi
     assert [one["id"] for one in listed.json] == [made["id"]]
     assert secret not in listed.out
 
-    async def look(app: Windlass) -> Any:
+    async def look(app: Tidewheel) -> Any:
         caller = await app.access.authenticate(bearer=made["key"])
         return caller.superuser, (await app.access.audit.lines()).lines
 
@@ -75,7 +75,7 @@ def test_a_key_has_what_it_was_given(run: Run, project: Project) -> None:
     ]
     answer = run("keys", "create", *arguments, "--url", project.url)
     [key] = answer.lines
-    assert key.startswith("wl_")
+    assert key.startswith("tw_")
     [listed] = run("keys", "list", "--json", "--url", project.url).json
     assert (listed["name"], listed["tenant"], listed["scopes"]) == ("billing", "acme", ["enqueue", "read"])
     assert listed["expires_at"] is not None
@@ -90,7 +90,7 @@ def test_a_revoked_key_works_no_more(run: Run, project: Project, within: Within)
     assert run("keys", "revoke", made["id"], "--url", project.url).lines == [f"revoked {made['id']}"]
     assert run("keys", "list", "--url", project.url).lines[1].split("\t")[4] == "revoked"
 
-    async def use(app: Windlass) -> None:
+    async def use(app: Tidewheel) -> None:
         with pytest.raises(NotAuthenticated):
             await app.access.authenticate(bearer=made["key"])
 
@@ -121,7 +121,7 @@ def test_superusers_are_made_with_a_password_from_standard_input(
     assert [one["name"] for one in run("superusers", "list", "--json", "--url", project.url).json] == ["ada"]
     assert run("superusers", "list", "--url", project.url).lines[1].split("\t")[0] == "ada"
 
-    async def log_in(app: Windlass) -> str:
+    async def log_in(app: Tidewheel) -> str:
         return (await app.access.log_in("ada", "correct horse")).caller.name
 
     assert within(log_in) == "ada"

@@ -13,9 +13,9 @@ from tests.cli.processes import Project
 APP = """
 import asyncio
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass("{url}", shutdown_grace=3600)
+app = Tidewheel("{url}", shutdown_grace=3600)
 
 
 @app.task(durable=False)

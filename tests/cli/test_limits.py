@@ -1,10 +1,10 @@
-"""``windlass limits``: listing, setting and removing them."""
+"""``tidewheel limits``: listing, setting and removing them."""
 
 from __future__ import annotations
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project
-from windlass import Rate, TopicLimits, Windlass
+from tidewheel import Rate, Tidewheel, TopicLimits
 
 
 def test_limits_are_set_listed_and_removed(run: Run, project: Project, within: Within) -> None:
@@ -14,7 +14,7 @@ def test_limits_are_set_listed_and_removed(run: Run, project: Project, within: W
     text = "20 at once; 50 per 1 s, burst 10; 5 per 120 s of each key; fair between tenants (weights acme 3)"
     assert done.lines == [f"limited mail: {text}"]
 
-    async def told(app: Windlass) -> dict[str, TopicLimits]:
+    async def told(app: Tidewheel) -> dict[str, TopicLimits]:
         return await app.limits.list()
 
     assert within(told) == {

@@ -17,7 +17,7 @@ def test_an_app_in_the_working_directory_is_found(run: Run, project: Project) ->
 
 def test_the_attribute_may_be_left_out(run: Run, project: Project) -> None:
     """A module's ``app``, or its only app, is meant."""
-    project.write("single.py", "from windlass import Windlass\nqueue = Windlass('sqlite:///single.db')\n")
+    project.write("single.py", "from tidewheel import Tidewheel\nqueue = Tidewheel('sqlite:///single.db')\n")
     assert run("migrate", "--app", "jobs", "--json").json["url"] == "sqlite:///jobs.db"
     assert run("migrate", "--app", "single", "--json").json["url"] == "sqlite:///single.db"
 
@@ -26,7 +26,7 @@ def test_an_attribute_may_be_inside_something(run: Run, project: Project) -> Non
     """Dots go deeper: module:services.queue."""
     project.write(
         "nested.py",
-        "from windlass import Windlass\nclass services:\n    queue = Windlass('sqlite:///nested.db')\n",
+        "from tidewheel import Tidewheel\nclass services:\n    queue = Tidewheel('sqlite:///nested.db')\n",
     )
     assert run("migrate", "--app", "nested:services.queue", "--json").json["url"] == "sqlite:///nested.db"
 
@@ -38,7 +38,7 @@ def test_an_attribute_may_be_inside_something(run: Run, project: Project) -> Non
         ("jobs.deeper:app", "there is no module 'jobs.deeper'"),
         ("jobs:ap", "module 'jobs' has no attribute 'ap' (did you mean app?)"),
         ("jobs:queue", "module 'jobs' has no attribute 'queue'; its apps: app"),
-        ("jobs:wait", "jobs:wait is a Task, not a Windlass app; its apps: app"),
+        ("jobs:wait", "jobs:wait is a Task, not a Tidewheel app; its apps: app"),
         ("jobs.py", "'jobs.py' is a file; give the module: jobs:app"),
         ("./jobs.py:app", "give the module: jobs:app"),
         (":app", "':app' names no app; write it as module:attribute"),
@@ -58,10 +58,10 @@ def test_several_apps_or_none_are_listed(run: Run, project: Project) -> None:
     project.write("none.py", "x = 1\n")
     project.write(
         "two.py",
-        "from windlass import Windlass\na = Windlass('sqlite:///a.db')\nb = Windlass('sqlite:///b.db')\n",
+        "from tidewheel import Tidewheel\na = Tidewheel('sqlite:///a.db')\nb = Tidewheel('sqlite:///b.db')\n",
     )
     assert "module 'two' has several apps; its apps: a, b" in run("stats", "--app", "two").errors
-    assert "module 'none' has no app; it has no Windlass app" in run("stats", "--app", "none").errors
+    assert "module 'none' has no app; it has no Tidewheel app" in run("stats", "--app", "none").errors
 
 
 def test_a_module_that_fails_is_one_line(run: Run, project: Project) -> None:
@@ -82,7 +82,7 @@ def test_the_traceback_on_request_starts_in_the_users_file(
     """Of all frames only those of the user's code help."""
     project.write("broken.py", "def load():\n    return 1 // 0\n\nload()\n")
     if way == "environment":
-        monkeypatch.setenv("WINDLASS_DEBUG", "1")
+        monkeypatch.setenv("TIDEWHEEL_DEBUG", "1")
     answer = run("stats", "--app", "broken:app", *(["--traceback"] if way == "option" else []))
     lines = answer.errors.splitlines()
     assert lines[1] == "Traceback (most recent call last):"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 
-from windlass.cli.logs import JsonLines, Lines
+from tidewheel.cli.logs import JsonLines, Lines
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
-    made = logging.LogRecord("windlass.job", logging.WARNING, __file__, 1, message, (), None)
+    made = logging.LogRecord("tidewheel.job", logging.WARNING, __file__, 1, message, (), None)
     made.__dict__.update(extra)
     return made
 
@@ -17,13 +17,15 @@ def record(message: str, **extra: object) -> logging.LogRecord:
 def test_a_readable_line_names_the_job() -> None:
     """Time, level, logger, task, job and attempt, then the message."""
     line = Lines(colored=False).format(record("hello", task="send", job_id="0199", attempt=2, tenant="root"))
-    assert line.endswith(" warning  windlass.job: [send 0199 attempt 2] hello")
+    assert line.endswith(" warning  tidewheel.job: [send 0199 attempt 2] hello")
     assert "\x1b" not in line
 
 
 def test_a_readable_line_without_a_job_is_plain() -> None:
     """Nothing is made up for lines that belong to no job."""
-    assert Lines(colored=True).format(record("hello")).endswith("\x1b[33mwarning \x1b[0m windlass.job: hello")
+    assert (
+        Lines(colored=True).format(record("hello")).endswith("\x1b[33mwarning \x1b[0m tidewheel.job: hello")
+    )
 
 
 def test_an_exception_follows_its_line() -> None:

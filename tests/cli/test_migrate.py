@@ -1,4 +1,4 @@
-"""``windlass migrate --print``: the SQL on standard output, for those who own their DDL."""
+"""``tidewheel migrate --print``: the SQL on standard output, for those who own their DDL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_no_server_is_needed_when_the_version_is_said(run: Run) -> None:
     whole = run("migrate", "--print", "--since", "0", *POSTGRES)
     assert whole.code == 0
     assert 'CREATE SCHEMA "queue"' in whole.out
-    assert "windlass_owner" not in whole.out
+    assert "tidewheel_owner" not in whole.out
     answer = run("migrate", "--print", "--since", "11", "--rls", "--json", *POSTGRES).json
     assert (answer["steps"], answer["version"]) == (["rls"], 11)
     assert "CREATE ROLE" in answer["sql"]
@@ -43,7 +43,7 @@ def test_grants_are_printed_for_a_role(run: Run) -> None:
     grants = run("migrate", "--print", "--grants", "shop", *POSTGRES)
     assert 'GRANT INSERT ON "queue".jobs' in grants.out
     members = run("migrate", "--print", "--grants", "shop", "--rls", *POSTGRES)
-    assert members.out == 'GRANT windlass_api TO "shop";\n'
+    assert members.out == 'GRANT tidewheel_api TO "shop";\n'
     assert "grants need a postgresql:// URL" in run("migrate", "--print", "--grants", "shop").errors
 
 
@@ -58,7 +58,7 @@ def test_grants_are_printed_for_a_role(run: Run) -> None:
         (("--directory", "."), "need --export"),
         (("--after", "abc"), "need --export"),
         (("--print", "--since", "-1"), "-1"),
-        (("--print", "--since", "9"), "this Windlass knows 0"),
+        (("--print", "--since", "9"), "this Tidewheel knows 0"),
         (("--print", "--url", "memory://"), "without a schema"),
         (("--print", "--rls"), "needs a postgresql:// URL"),
         (("--export", "alembic", "--directory", ".", "--rls"), "needs a postgresql:// URL"),
@@ -75,9 +75,9 @@ def test_what_makes_no_sense_is_refused(run: Run, arguments: tuple[str, ...], sa
 def test_an_app_that_may_not_migrate_says_what_to_do(run: Run, project: Project) -> None:
     """The command, and the one that prints its SQL."""
     project.write(
-        "still.py", 'from windlass import Windlass\napp = Windlass("sqlite:///x.db", migrate=False)\n'
+        "still.py", 'from tidewheel import Tidewheel\napp = Tidewheel("sqlite:///x.db", migrate=False)\n'
     )
     sqlite3.connect(project.directory / "x.db").execute("CREATE TABLE mine (a)").connection.close()
     answer = run("enqueue", "mail", "{}", "--app", "still:app")
     assert answer.code != 0
-    assert "windlass migrate --print" in answer.errors
+    assert "tidewheel migrate --print" in answer.errors

@@ -11,13 +11,13 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, wait_until
 from tests.servers.shared import fresh_url
-from windlass.cli.demo.command import _place
+from tidewheel.cli.demo.command import _place
 
 ON_A_SERVER = """
 import os
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass(os.environ["WINDLASS_URL"])
+app = Tidewheel(os.environ["TIDEWHEEL_URL"])
 
 
 @app.task
@@ -85,7 +85,7 @@ def test_many_jobs_come_from_a_file(run: Run, project: Project, postgres_url: st
 def test_a_worker_process_runs_jobs_from_a_server(run: Run, project: Project, postgres_url: str) -> None:
     """An app on PostgreSQL, its worker as a process of its own, stopped by a signal."""
     project.write("greetings.py", ON_A_SERVER)
-    with project.start("worker", "greetings:app", WINDLASS_URL=postgres_url) as process:
+    with project.start("worker", "greetings:app", TIDEWHEEL_URL=postgres_url) as process:
         process.wait_for("Ctrl-C stops")
         job_id = run("enqueue", "greet", json.dumps({"name": "Ada"}), "--url", postgres_url).out.strip()
         job = ("jobs", "show", job_id, "--json", "--url", postgres_url)
@@ -106,10 +106,10 @@ def test_the_demo_works_in_a_schema_of_its_own_and_says_where_the_jobs_are(
 
 
 def test_without_a_schema_in_the_url_the_demo_makes_its_own() -> None:
-    """windlass_demo; a schema that is named, and other stores, are used as they are."""
-    assert _place("postgresql://db/shop") == "postgresql://db/shop?schema=windlass_demo"
+    """tidewheel_demo; a schema that is named, and other stores, are used as they are."""
+    assert _place("postgresql://db/shop") == "postgresql://db/shop?schema=tidewheel_demo"
     assert _place("postgres://db/shop?sslmode=require") == (
-        "postgres://db/shop?sslmode=require&schema=windlass_demo"
+        "postgres://db/shop?sslmode=require&schema=tidewheel_demo"
     )
     assert _place("postgresql://db/shop?schema=try") == "postgresql://db/shop?schema=try"
     assert _place("sqlite:///demo.db") == "sqlite:///demo.db"

@@ -1,4 +1,4 @@
-"""``windlass worker --processes``: real processes, real signals."""
+"""``tidewheel worker --processes``: real processes, real signals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
-from windlass.cli import children, processes
+from tidewheel.cli import children, processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
 
 APP = """
 import asyncio, os, subprocess, sys
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass("sqlite:///jobs.db", lease=2)
+app = Tidewheel("sqlite:///jobs.db", lease=2)
 
 
 @app.task
@@ -172,7 +172,7 @@ def _seconds(text: str) -> float:
 def test_a_long_life_makes_up_for_earlier_crashes(several: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that dies once a day is back at once, however often it has died."""
     several.write("crashing.py", "import os\nos._exit(3)\n")
-    monkeypatch.setattr(sys, "argv", ["windlass", "worker", "crashing:app"])
+    monkeypatch.setattr(sys, "argv", ["tidewheel", "worker", "crashing:app"])
     monkeypatch.setattr(processes, "HEALTHY_SECONDS", 0.0)  # however short, its life was long
     member = processes.Member(1, None)
     deaths: list[float] = []
@@ -190,7 +190,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
 ) -> None:
     """No room, or no interpreter while an environment is replaced: the fleet goes on, and nothing leaks."""
     monkeypatch.chdir(several.directory)
-    monkeypatch.setattr(sys, "argv", ["windlass", "worker", "several:app"])
+    monkeypatch.setattr(sys, "argv", ["tidewheel", "worker", "several:app"])
     member = processes.Member(1, None)
     free = _free_descriptor()
     with monkeypatch.context() as replaced:

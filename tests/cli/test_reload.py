@@ -1,4 +1,4 @@
-"""``windlass worker --reload``: real files, real processes."""
+"""``tidewheel worker --reload``: real files, real processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Project, wait_until
-from windlass.cli.reload import Files, project_roots
+from tidewheel.cli.reload import Files, project_roots
 
 APP = """
-from windlass import Windlass
+from tidewheel import Tidewheel
 import helper
-app = Windlass("sqlite:///jobs.db")
+app = Tidewheel("sqlite:///jobs.db")
 
 @app.task
 def {task}() -> str:
@@ -59,8 +59,8 @@ def test_a_change_starts_the_worker_anew(reloading: Project) -> None:
 
 SLOW = """
 import asyncio, pathlib
-from windlass import Context, Windlass
-app = Windlass("sqlite:///jobs.db")
+from tidewheel import Context, Tidewheel
+app = Tidewheel("sqlite:///jobs.db")
 
 @app.task(max_attempts=1, timeout=None)
 async def slow(ctx: Context) -> int:
@@ -73,7 +73,7 @@ async def slow(ctx: Context) -> int:
 
 def at_once(project: Project) -> dict[str, str]:
     """An environment in which a reload gives jobs no time to finish; by hand they would take seconds."""
-    project.write("sitecustomize.py", "import windlass.cli.reload as it\nit.GRACE_SECONDS = 0.1\n")
+    project.write("sitecustomize.py", "import tidewheel.cli.reload as it\nit.GRACE_SECONDS = 0.1\n")
     return {"PYTHONPATH": str(project.directory)}
 
 

@@ -1,4 +1,4 @@
-"""``windlass`` itself: what it lists, and that it is quick to start."""
+"""``tidewheel`` itself: what it lists, and that it is quick to start."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 import pytest
 
 from tests.cli.conftest import Run
-from windlass import __version__
-from windlass.cli.root import COMMANDS, windlass
+from tidewheel import __version__
+from tidewheel.cli.root import COMMANDS, tidewheel
 
 
 def _commands(
@@ -25,7 +25,7 @@ def _commands(
             yield from _commands(child, click.Context(child, info_name=name, parent=context))
 
 
-EVERY_COMMAND = list(_commands(windlass, click.Context(windlass, info_name="windlass")))
+EVERY_COMMAND = list(_commands(tidewheel, click.Context(tidewheel, info_name="tidewheel")))
 
 
 def test_help_lists_every_command_with_what_it_does(run: Run) -> None:
@@ -47,13 +47,13 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
 
 def test_version_names_the_version(run: Run) -> None:
     """A bug report needs one line."""
-    assert run("--version").out.startswith(f"windlass {__version__} (Python 3.")
+    assert run("--version").out.startswith(f"tidewheel {__version__} (Python 3.")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_says_what_the_command_says_of_itself(name: str) -> None:
     """The list is kept apart from the commands for speed, and must not drift from them."""
-    command = windlass.get_command(click.Context(windlass), name)
+    command = tidewheel.get_command(click.Context(tidewheel), name)
     assert command is not None
     assert (command.help or "").splitlines()[0].startswith(COMMANDS[name].help)
 
@@ -78,13 +78,13 @@ def test_every_command_answers_help(run: Run, path: list[str]) -> None:
     """--help works everywhere and changes nothing."""
     answer = run(*path, "--help")
     assert answer.code == 0
-    assert answer.out.startswith(" ".join(["Usage: windlass", *path]))
+    assert answer.out.startswith(" ".join(["Usage: tidewheel", *path]))
 
 
 def test_h_is_short_for_help() -> None:
     """The two letters people type first work for commands of commands, too."""
     done = subprocess.run(
-        [sys.executable, "-m", "windlass.cli", "jobs", "list", "-h"],
+        [sys.executable, "-m", "tidewheel.cli", "jobs", "list", "-h"],
         capture_output=True,
         text=True,
         check=True,
@@ -106,18 +106,18 @@ def test_an_unknown_option_is_one_line_and_a_hint(run: Run) -> None:
     answer = run("stats", "--frobnicate")
     assert answer.code == 2
     assert answer.errors.startswith("error: No such option")
-    assert answer.errors.endswith("try: windlass stats --help\n")
+    assert answer.errors.endswith("try: tidewheel stats --help\n")
 
 
 def test_help_imports_no_command_and_no_table_library() -> None:
-    """``windlass --help`` stays quick however many commands there are."""
+    """``tidewheel --help`` stays quick however many commands there are."""
     code = (
         "import sys\n"
-        "from windlass.cli.root import windlass\n"
-        "try: windlass.main(['--help'])\n"
+        "from tidewheel.cli.root import tidewheel\n"
+        "try: tidewheel.main(['--help'])\n"
         "except SystemExit: pass\n"
         "loaded = [name for name in sys.modules if name.split('.')[0] in {'rich', 'sqlite3'}\n"
-        "          or name.startswith('windlass.cli.') and name.split('.')[2] not in {'root', 'failures'}]\n"
+        "          or name.startswith('tidewheel.cli.') and name.split('.')[2] not in {'root', 'failures'}]\n"
         "sys.exit(repr(loaded) if loaded else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -127,6 +127,6 @@ def test_help_imports_no_command_and_no_table_library() -> None:
 def test_python_m_runs_it() -> None:
     """Where no script is on the path, the module is."""
     done = subprocess.run(
-        [sys.executable, "-m", "windlass.cli", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tidewheel.cli", "--version"], capture_output=True, text=True, check=True
     )
     assert __version__ in done.stdout

@@ -1,4 +1,4 @@
-"""``windlass schedules``: made, listed, paused and run from a shell."""
+"""``tidewheel schedules``: made, listed, paused and run from a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``windlass serve`` as a real process: what it says, whom it lets in, and how it ends."""
+"""``tidewheel serve`` as a real process: what it says, whom it lets in, and how it ends."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project
 from tests.patience import PATIENCE
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 APP = """
 import asyncio
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass("sqlite:///jobs.db?synchronous=normal")
+app = Tidewheel("sqlite:///jobs.db?synchronous=normal")
 
 @app.task
 async def double(number: int) -> int:
@@ -46,7 +46,7 @@ def serving(project: Project, *options: str, **environment: str) -> Iterator[tup
 
 def key_of(project: Project) -> str:
     async def make() -> str:
-        async with Windlass(project.url) as app:
+        async with Tidewheel(project.url) as app:
             return (await app.access.create_key(superuser=True)).key
 
     return asyncio.run(make())
@@ -119,10 +119,10 @@ def test_the_first_superuser_is_shown_once(project: Project) -> None:
         login = {"name": "admin", "password": password}
         assert ask(port, "POST", "/api/jobs/session", body=login)[0] == 200
         assert ask(port, "GET", "/api/jobs")[0] == 401
-    with serving(project, WINDLASS_TRUSTED_PROXIES="127.0.0.1") as (process, port):
+    with serving(project, TIDEWHEEL_TRUSTED_PROXIES="127.0.0.1") as (process, port):
         assert not [line for line in process.seen if "password" in line]
         assert _log_in_through_a_proxy(port, login) == ("203.0.113.7", True)
-    with serving(project, WINDLASS_UI="false") as (process, port):
+    with serving(project, TIDEWHEEL_UI="false") as (process, port):
         assert _log_in_through_a_proxy(port, login) == ("127.0.0.1", False)
         assert ask(port, "GET", "/ui/")[0] == 404
         assert "web UI" not in process.text
@@ -154,7 +154,7 @@ def test_it_warns_of_open_doors(project: Project) -> None:
         "0.0.0.0",  # noqa: S104 - that is the point
         "--url",
         project.url,
-        WINDLASS_ENQUEUE_RULE="true",
+        TIDEWHEEL_ENQUEUE_RULE="true",
     ) as process:
         process.wait_for("serves sqlite")
         said = "\n".join(process.seen)

@@ -1,4 +1,4 @@
-"""``windlass stats`` and ``windlass migrate``."""
+"""``tidewheel stats`` and ``tidewheel migrate``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.fixture
 def jobs(project: Project, within: Within, work_off: Callable[[], None]) -> None:
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("send_digest", [{"user_id": "42"}] * 3)
         await app.enqueue("send_digest", {"user_id": "nobody"}, tenant="acme")
         await app.enqueue("send_digest", {"user_id": "7"}, delay=3600)

@@ -1,4 +1,4 @@
-"""A ``windlass worker`` half of whose slots are stuck replaces itself: real processes, real threads."""
+"""A ``tidewheel worker`` half of whose slots are stuck replaces itself: real processes, real threads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="there a fresh worker ta
 
 APP = """
 import asyncio, os, sys, time
-from windlass import Windlass
-from windlass.worker import stuck, worker
+from tidewheel import Tidewheel
+from tidewheel.worker import stuck, worker
 
 if "worker" in sys.argv:
     stuck.STUCK_SECONDS = 0.2
     worker.BLOCKED_SECONDS = 0.5
     os.chdir("/")  # as programs do; the next one starts where this one did
-app = Windlass({url!r}, lease=2)
+app = Tidewheel({url!r}, lease=2)
 
 
 @app.task(timeout=0.05, max_attempts=1)
@@ -183,11 +183,11 @@ def test_jobs_in_memory_survive_because_the_process_does(project: Project) -> No
         "inmemory.py",
         """
 import asyncio, threading, time
-from windlass import Windlass
-from windlass.worker import stuck
+from tidewheel import Tidewheel
+from tidewheel.worker import stuck
 
 stuck.STUCK_SECONDS = 0.2
-app = Windlass("memory://", lease=2)
+app = Tidewheel("memory://", lease=2)
 
 
 @app.task(timeout=0.05, max_attempts=1)

@@ -1,4 +1,4 @@
-"""``windlass tasks``: what an app can do."""
+"""``tidewheel tasks``: what an app can do."""
 
 from __future__ import annotations
 

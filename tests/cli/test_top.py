@@ -1,4 +1,4 @@
-"""``windlass top``: what it shows, and that the terminal is given back whatever happens."""
+"""``tidewheel top``: what it shows, and that the terminal is given back whatever happens."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.cli.processes import Project, Terminal, on_terminal, wait_until
 from tests.cli.vt import Vt
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_url
-from windlass import TaskError, Windlass
-from windlass.answers import Attention, FailedGroup, FailedJobs, Finding, FindingKind, Severity
-from windlass.cli.top import looking
-from windlass.cli.top.drawing import Canvas, draw, share
-from windlass.cli.top.lines import columns_of, cut, rendered
-from windlass.cli.top.looking import Lookout, rest
-from windlass.cli.top.rates import Meter
-from windlass.cli.top.screen import ENTER, LEAVE
-from windlass.cli.top.view import View
-from windlass.findings import TaskActivity, TaskStats
-from windlass.glance import Glance
-from windlass.model import Distribution, JobRecord, MinuteStats, Progress, State, Stats, TopicStats
+from tidewheel import TaskError, Tidewheel
+from tidewheel.answers import Attention, FailedGroup, FailedJobs, Finding, FindingKind, Severity
+from tidewheel.cli.top import looking
+from tidewheel.cli.top.drawing import Canvas, draw, share
+from tidewheel.cli.top.lines import columns_of, cut, rendered
+from tidewheel.cli.top.looking import Lookout, rest
+from tidewheel.cli.top.rates import Meter
+from tidewheel.cli.top.screen import ENTER, LEAVE
+from tidewheel.cli.top.view import View
+from tidewheel.findings import TaskActivity, TaskStats
+from tidewheel.glance import Glance
+from tidewheel.model import Distribution, JobRecord, MinuteStats, Progress, State, Stats, TopicStats
 
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal and signals")
 
@@ -101,10 +101,10 @@ def test_a_screen_of_80_by_24_has_a_place_for_everything() -> None:
     shown = view(glance(topics=12, running=30), failures=30)
     lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=1.0)]
     heads = [place for place, line in enumerate(lines) if line.startswith((" TOPIC", " RUNNING", " FAILED"))]
-    assert lines[0].startswith(" windlass top  sqlite:///jobs.db  sqlite 3.51.3")
+    assert lines[0].startswith(" tidewheel top  sqlite:///jobs.db  sqlite 3.51.3")
     assert lines[1].startswith(" 7 due  30 running  2 delayed  3 failed  0 workers")
     assert lines[4].startswith(" critical: No worker takes mail")
-    assert "and 2 more: windlass why" in lines[6]
+    assert "and 2 more: tidewheel why" in lines[6]
     assert [second - first for first, second in zip(heads, [*heads[1:], 23], strict=True)] == [6, 5, 5]
     assert " 43 % reading: row 43" in "".join(lines)
     assert lines[-1].startswith(" q quits")
@@ -148,13 +148,13 @@ def test_what_is_older_than_the_counts_beside_it_says_so() -> None:
     lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=100.0)]
     [head] = [line for line in lines if line.startswith(" FAILED")]
     assert head.rstrip().endswith("ERROR, as of 07:59:56")  # NOW is 08:00:00
-    assert " and 2 more, as of 07:59:56: windlass why" in lines
+    assert " and 2 more, as of 07:59:56: tidewheel why" in lines
 
 
 async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as grouping is cheap: 34 failed beside a group of 3 sends people after what is not there."""
     monkeypatch.setattr(looking, "CHEAP", 0.0)
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(max_attempts=1)
     async def fail() -> None:
@@ -228,11 +228,11 @@ def test_rates_are_those_of_what_happened() -> None:
 
 @pytest.fixture
 def jobs(project: Project, within: Within, work_off: Callable[[], None]) -> None:
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue("send_digest", {"user_id": "42"})
         await app.enqueue("send_digest", {"user_id": "nobody"})
 
-    async def more(app: Windlass) -> None:
+    async def more(app: Tidewheel) -> None:
         await app.enqueue_many("nightly", [{}] * 4)
 
     within(fill)
@@ -304,7 +304,7 @@ def test_however_it_ends_the_terminal_is_as_before(project: Project, end: str | 
         terminal.wait_for("nobody lives here")
         assert terminal.modes != modes  # keys are not shown
         lines = shown(terminal).lines
-        assert lines[0].startswith(" windlass top  sqlite:///")
+        assert lines[0].startswith(" tidewheel top  sqlite:///")
         assert lines[-1].startswith(" q quits")
         if isinstance(end, str):
             terminal.type(end)
@@ -325,7 +325,7 @@ def test_another_size_is_drawn_at_once(project: Project) -> None:
         wait_until(lambda: terminal._read(0.1) and "\x1b[12;1H" in terminal.raw[before:])
         piece = terminal.raw[before:]
         screen = Vt(50, 12, ENTER + piece[piece.index("\x1b[2J") :])
-        assert screen.lines[0].startswith(" windlass top")
+        assert screen.lines[0].startswith(" tidewheel top")
         assert screen.lines[-1].startswith(" q quits")
         terminal.type("q")
         assert terminal.wait() == 0

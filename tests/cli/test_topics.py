@@ -1,4 +1,4 @@
-"""``windlass topics``: counts and pauses."""
+"""``tidewheel topics``: counts and pauses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
-from windlass import Windlass
-from windlass.model import ClaimRequest, Lane
+from tidewheel import Tidewheel
+from tidewheel.model import ClaimRequest, Lane
 
 
 @pytest.fixture(autouse=True)
 def jobs(project: Project, within: Within) -> None:
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("mail", [{}] * 3)
         await app.enqueue("reports", {})
 
@@ -23,7 +23,7 @@ def jobs(project: Project, within: Within) -> None:
 
 
 def test_the_bare_command_lists(run: Run, project: Project) -> None:
-    """``windlass topics`` and ``windlass topics list`` are the same, wherever the options stand."""
+    """``tidewheel topics`` and ``tidewheel topics list`` are the same, wherever the options stand."""
     bare = run("topics", "--url", project.url)
     assert bare.lines == [
         "TOPIC\tPENDING\tRUNNING\tCOMPLETED\tFAILED\tCANCELLED",
@@ -109,7 +109,7 @@ def test_no_topics_is_an_answer(run: Run) -> None:
 def test_purge_empties_topics_and_nothing_else(run: Run, project: Project, within: Within) -> None:
     """Jobs in every state but running; each topic once; pauses stay."""
 
-    async def cancel(app: Windlass) -> None:
+    async def cancel(app: Tidewheel) -> None:
         await app.cancel((await app.enqueue("mail", {})).id)
         await app.pause("mail")
 
@@ -130,7 +130,7 @@ def test_purge_empties_topics_and_nothing_else(run: Run, project: Project, withi
 def test_purge_leaves_running_jobs_alone_and_says_so(run: Run, project: Project, within: Within) -> None:
     """Somebody works on them; the exit code tells that the topic is not empty."""
 
-    async def claim(app: Windlass) -> None:
+    async def claim(app: Tidewheel) -> None:
         await app.store.claim(ClaimRequest("anna", (Lane("mail"),), 1, 600.0))
 
     within(claim)

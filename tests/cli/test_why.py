@@ -1,4 +1,4 @@
-"""``windlass why``: the six questions, answered for somebody who was woken up by them."""
+"""``tidewheel why``: the six questions, answered for somebody who was woken up by them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
-from windlass import TopicLimits, Windlass, attention
-from windlass.answers import Finding, FindingKind, Severity
-from windlass.cli.why.command import NAMES
-from windlass.cli.why.prose import say_finding
-from windlass.model import ClaimRequest, Lane, WorkerRecord
-from windlass.questions import ASKED
-from windlass.server.questions import QUESTIONS
+from tidewheel import Tidewheel, TopicLimits, attention
+from tidewheel.answers import Finding, FindingKind, Severity
+from tidewheel.cli.why.command import NAMES
+from tidewheel.cli.why.prose import say_finding
+from tidewheel.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.questions import ASKED
+from tidewheel.server.questions import QUESTIONS
 
 LONG = "state:failed topic:'it''s; odd' " + "and more " * 20
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -28,11 +28,11 @@ needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-term
 def trouble(project: Project, within: Within, work_off: Callable[[], None]) -> None:
     """Three completed jobs, two failed ones, two that nobody knows and two that are alike."""
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("send_digest", [{"user_id": str(number)} for number in range(3)])
         await app.enqueue_many("send_digest", [{"user_id": "nobody"}] * 2)
 
-    async def more(app: Windlass) -> None:
+    async def more(app: Tidewheel) -> None:
         await app.enqueue_many("forgotten", [{"number": 1}] * 2)
 
     within(fill)
@@ -50,15 +50,15 @@ def test_without_a_question_every_answer_is_a_sentence(run: Run, project: Projec
         assert line.endswith(".")
     assert "2 jobs have failed, with “no_user: nobody lives here” in send_digest (2)" in answer.out
     assert "CRITICAL  No worker is running" in answer.out
-    assert "do: Start one: windlass worker MODULE:APP" in answer.out
-    assert f"windlass why stuck --url {project.url}" in answer.out
+    assert "do: Start one: tidewheel worker MODULE:APP" in answer.out
+    assert f"tidewheel why stuck --url {project.url}" in answer.out
 
 
 @pytest.mark.usefixtures("trouble")
 def test_commands_that_are_proposed_do_what_they_say(run: Run, project: Project) -> None:
     """They can be copied as they stand: the store is named in them, the filter is quoted."""
     text = run("why", "failed", "--url", project.url).out
-    proposed = [line.strip() for line in text.splitlines() if line.startswith("    windlass ")]
+    proposed = [line.strip() for line in text.splitlines() if line.startswith("    tidewheel ")]
     shown, listed, requeued = (shlex.split(line)[1:] for line in proposed)
     assert "nobody lives here" in run(*shown).out
     assert len(run(*listed, "--json").json["items"]) == 2
@@ -72,7 +72,7 @@ def test_jobs_that_wait_for_a_limit_are_told(
     """By why, among what is outstanding, and by the doctor: which topic, which limit, what to do."""
     monkeypatch.setattr(attention, "LIMIT_SECONDS", 0.0)
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.limits.set("send_digest", TopicLimits(concurrency=1))
         await app.enqueue_many("send_digest", [{"user_id": "1"}] * 3)
         await app.store.claim(ClaimRequest("w", (Lane("send_digest"),), 10, 60.0))
@@ -85,7 +85,7 @@ def test_jobs_that_wait_for_a_limit_are_told(
     assert "send_digest waits for its limit" in run("why", "--url", project.url).out
     outstanding = run("why", "outstanding", "--url", project.url).out
     assert sentence in outstanding
-    assert "windlass limits remove send_digest" in outstanding
+    assert "tidewheel limits remove send_digest" in outstanding
     examined = run("doctor", "--url", project.url)
     assert sentence in examined.out
     assert examined.code == 0
@@ -96,26 +96,26 @@ def test_commands_of_remedies_are_whole_and_name_the_store(
 ) -> None:
     """On a line of their own, whatever the width: half a command that is pasted does something else."""
 
-    async def pause(app: Windlass) -> None:
+    async def pause(app: Tidewheel) -> None:
         await app.enqueue("mail", {})
         await app.pause("mail")
 
     within(pause)
     for question in ((), ("attention",), ("stuck",)):
         text = run("why", *question, "--url", project.url, "--tenant", "root").out
-        [command] = {line for line in text.splitlines() if "windlass topics resume" in line}
-        assert command == f"      do: windlass topics resume mail --url {project.url}"
+        [command] = {line for line in text.splitlines() if "tidewheel topics resume" in line}
+        assert command == f"      do: tidewheel topics resume mail --url {project.url}"
     assert run(*shlex.split(command)[2:]).code == 0
     finding = Finding(
         kind=FindingKind.FAILING_TASK, severity=Severity.WARNING, title="It fails", explanation="It does.",
-        remedy=f"See them: windlass jobs list --where {shlex.quote(LONG)}; put it right. Or do not",
+        remedy=f"See them: tidewheel jobs list --where {shlex.quote(LONG)}; put it right. Or do not",
     )  # fmt: skip
     with click.testing.CliRunner().isolation() as streams:
         say_finding(finding, options=" --url x --tenant t", brief=True)
         lines = streams[0].getvalue().decode().splitlines()
     assert lines[1:] == [
         "      do: See them:",
-        f"    windlass jobs list --where {shlex.quote(LONG)} --url x --tenant t",
+        f"    tidewheel jobs list --where {shlex.quote(LONG)} --url x --tenant t",
     ]
 
 
@@ -123,12 +123,12 @@ def test_a_command_of_two_words_is_shown_whole() -> None:
     """What is pasted must run: a hyphen does not end the name of a command."""
     finding = Finding(
         kind=FindingKind.HOLDER_LOST, severity=Severity.WARNING, title="Held", explanation="It is.",
-        remedy="Free them now: windlass jobs take-back --lost; otherwise wait",
+        remedy="Free them now: tidewheel jobs take-back --lost; otherwise wait",
     )  # fmt: skip
     with click.testing.CliRunner().isolation() as streams:
         say_finding(finding, options=" --url x", brief=True)
         lines = streams[0].getvalue().decode().splitlines()
-    assert "windlass jobs take-back --lost --url x" in "\n".join(lines)
+    assert "tidewheel jobs take-back --lost --url x" in "\n".join(lines)
 
 
 @pytest.mark.usefixtures("trouble")
@@ -164,14 +164,14 @@ def test_with_an_app_tasks_nobody_knows_are_told(run: Run) -> None:
     text = run("why", "stuck", "--app", "jobs:app").out
     assert "unknown_task\t2" in text
     assert "do: Deploy code that registers it" in text
-    assert "see: windlass jobs list --where 'state:pending topic:forgotten" in text
+    assert "see: tidewheel jobs list --where 'state:pending topic:forgotten" in text
     assert "--app jobs:app" in text
 
 
 def test_a_quiet_queue_is_said_to_be_quiet(run: Run, project: Project, within: Within) -> None:
     """Nothing is no reason for tables without rows."""
 
-    async def nothing(app: Windlass) -> None:
+    async def nothing(app: Tidewheel) -> None:
         pass
 
     within(nothing)
@@ -192,13 +192,13 @@ def test_a_file_that_is_not_there_is_an_error(run: Run, project: Project) -> Non
     """And is not made by asking about it."""
     answer = run("why")
     assert (answer.code, "there is no database" in answer.errors) == (1, True)
-    assert not (project.directory / "windlass.db").exists()
+    assert not (project.directory / "tidewheel.db").exists()
 
 
 def test_a_tenant_is_answered_about_its_own_jobs(run: Run, project: Project, within: Within) -> None:
     """And commands that are proposed are about that tenant."""
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         await app.enqueue_many("one", [{"same": 1}] * 2, tenant="acme")
         await app.enqueue_many("two", [{"same": 1}] * 3)
 
@@ -214,13 +214,13 @@ def test_what_an_error_says_is_not_obeyed_by_the_terminal(run: Run, project: Pro
     """An error may hold anything, also what clears a screen or paints a prompt."""
     project.write(
         "evil.py",
-        "from windlass import Fail, Windlass\n"
-        'app = Windlass("sqlite:///jobs.db")\n'
+        "from tidewheel import Fail, Tidewheel\n"
+        'app = Tidewheel("sqlite:///jobs.db")\n'
         "@app.task(max_attempts=1)\n"
         "async def evil() -> None:\n"
         '    raise Fail("\\x1b[2J\\x1b]0;owned\\x07 gone")\n',
     )
-    from windlass.cli.loading import load_app
+    from tidewheel.cli.loading import load_app
 
     app = load_app("evil:app")
     app.sync.open()
@@ -245,7 +245,7 @@ def test_a_terminal_of_80_columns_shows_what_matters(project: Project) -> None:
     assert any(line.startswith("jobs  last  last hour") for line in lines)
     [row] = [line for line in lines if line.startswith("   2 ")]
     assert "no_user: nobody lives here" in row
-    assert all(len(line) <= 80 for line in lines if "windlass jobs" not in line)
+    assert all(len(line) <= 80 for line in lines if "tidewheel jobs" not in line)
 
 
 @needs_terminal

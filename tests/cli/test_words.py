@@ -8,11 +8,11 @@ from typing import Any
 import click
 import pytest
 
-from windlass.cli import words
-from windlass.cli.stats import bars
-from windlass.clock import MICROSECONDS
-from windlass.model import FOREVER
-from windlass.urls import shown_url
+from tidewheel.cli import words
+from tidewheel.cli.stats import bars
+from tidewheel.clock import MICROSECONDS
+from tidewheel.model import FOREVER
+from tidewheel.urls import shown_url
 
 MINUTE = 60 * MICROSECONDS
 
@@ -82,7 +82,7 @@ def test_nouns_agree_with_their_numbers() -> None:
     [("90", 90), ("1.5", 1.5), ("500ms", 0.5), ("5m", 300), ("2H", 7200), ("1 d", 86_400)],
 )
 def test_durations_are_read_with_and_without_units(text: str, seconds: float) -> None:
-    """Plain numbers are seconds, as everywhere else in Windlass."""
+    """Plain numbers are seconds, as everywhere else in Tidewheel."""
     assert words.Duration().convert(text, None, None) == seconds
 
 

@@ -1,4 +1,4 @@
-"""``windlass worker`` as a real process: options, logs, signals."""
+"""``tidewheel worker`` as a real process: options, logs, signals."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_logs_can_be_json(project: Project, run: Run) -> None:
     (told,) = [line for line in lines if line["message"] == "a line from the handler"]
     assert (told["level"], told["logger"], told["job_id"], told["attempt"]) == (
         "info",
-        "windlass.job",
+        "tidewheel.job",
         job_id,
         1,
     )
@@ -149,7 +149,7 @@ def test_a_project_that_sets_up_logging_keeps_it(project: Project) -> None:
         "own.py",
         "import logging\nlogging.basicConfig(format='OWN %(message)s', level='INFO')\nfrom jobs import app\n",
     )
-    for options, expected in (([], "OWN windlass "), (["--log-level", "info"], r"info +windlass\.cli: ")):
+    for options, expected in (([], "OWN tidewheel "), (["--log-level", "info"], r"info +tidewheel\.cli: ")):
         with project.start("worker", "own:app", *options) as process:
             process.wait_for(f"{expected}.*{STARTED}")
             process.signal(signal.SIGTERM)
@@ -195,7 +195,7 @@ def locked(project: Project) -> Iterator[sqlite3.Connection]:
     """A store nobody can open: somebody else has locked the file before it was ever used."""
     project.write(
         "patient.py",
-        "from windlass import Windlass\napp = Windlass('sqlite:///patient.db?busy_timeout=0.05')\n"
+        "from tidewheel import Tidewheel\napp = Tidewheel('sqlite:///patient.db?busy_timeout=0.05')\n"
         "@app.task\ndef work() -> None: ...\n",
     )
     connection = sqlite3.connect(project.directory / "patient.db", isolation_level=None)
@@ -233,13 +233,17 @@ def test_a_worker_that_waits_for_its_store_can_be_stopped(
 
 def test_a_store_that_can_never_be_opened_is_not_waited_for(project: Project, run: Run) -> None:
     """A wrong URL or a newer schema does not go away by itself."""
-    project.write("wrong.py", "from windlass import Windlass\napp = Windlass('sqlite:///nowhere/jobs.db')\n")
+    project.write(
+        "wrong.py", "from tidewheel import Tidewheel\napp = Tidewheel('sqlite:///nowhere/jobs.db')\n"
+    )
     answer = run("worker", "wrong:app")
     assert answer.code == 2
     assert "does not exist; create it first" in answer.errors
     run("migrate", "--app", "jobs:app")
     with sqlite3.connect(project.directory / "jobs.db") as connection:
-        connection.execute("INSERT INTO windlass_schema (version, name, applied_at) VALUES (999, 'later', 0)")
+        connection.execute(
+            "INSERT INTO tidewheel_schema (version, name, applied_at) VALUES (999, 'later', 0)"
+        )
     connection.close()
     answer = run("worker", "jobs:app")
     assert answer.code == 1

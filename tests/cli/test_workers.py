@@ -1,4 +1,4 @@
-"""``windlass workers``: who is there, for people and for programs."""
+"""``tidewheel workers``: who is there, for people and for programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
 from tests.patience import PATIENCE
-from windlass import Windlass
-from windlass.clock import MICROSECONDS
-from windlass.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel import Tidewheel
+from tidewheel.clock import MICROSECONDS
+from tidewheel.model import ClaimRequest, Lane, WorkerRecord
 
 
 @pytest.fixture
 def workers(project: Project, within: Within) -> None:
     """Ada has been at work for an hour and holds 12 jobs, Bob has just started."""
 
-    async def fill(app: Windlass) -> None:
+    async def fill(app: Tidewheel) -> None:
         store = app.store
         now = await store.now()
         hour_ago = now - 3600 * MICROSECONDS
@@ -96,7 +96,7 @@ def test_a_terminal_of_80_columns_shows_names_and_figures_whole(project: Project
 def test_one_that_vanished_stands_out(project: Project, workers: None) -> None:
     """It says for how long nobody has heard of it."""
     with sqlite3.connect(project.directory / "jobs.db") as connection:
-        connection.execute("UPDATE windlass_workers SET seen_at = seen_at - 180000000 WHERE name = 'bob'")
+        connection.execute("UPDATE tidewheel_workers SET seen_at = seen_at - 180000000 WHERE name = 'bob'")
     connection.close()
     with on_terminal(project, "workers", "--url", project.url, columns=160) as terminal:
         assert terminal.wait() == 0
@@ -109,6 +109,6 @@ def test_without_workers_it_says_how_to_start_one(project: Project, run: Run) ->
     run("migrate", "--url", project.url)
     with on_terminal(project, "workers", "--url", project.url) as terminal:
         assert terminal.wait() == 0
-        assert "no workers: start one with windlass worker MODULE:APP" in terminal.text
+        assert "no workers: start one with tidewheel worker MODULE:APP" in terminal.text
     assert len(run("workers", "--url", project.url).lines) == 1
     assert run("workers", "--json", "--url", project.url).json == []

@@ -1,4 +1,4 @@
-"""What a terminal shows after all that was written to it: as much of one as ``windlass top`` uses."""
+"""What a terminal shows after all that was written to it: as much of one as ``tidewheel top`` uses."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ from tests.docs.pages import ROOT, Block, blocks
 from tests.servers import FAST, PostgresServer
 from tests.servers.accounts import server_account
 from tests.servers.processes import start_process
-from windlass import Windlass
-from windlass.model import ClaimRequest, Lane, Lease, Settlement, State
-from windlass.outcome import Completed
+from tidewheel import Tidewheel
+from tidewheel.model import ClaimRequest, Lane, Lease, Settlement, State
+from tidewheel.outcome import Completed
 
 PAGE = ROOT / "docs/how-to/backup.md"
 DATABASE = "shop"  # as on the page
@@ -36,9 +36,9 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIG
 
 APP = """
 import asyncio, os
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass(lease=2)
+app = Tidewheel(lease=2)
 
 
 @app.task(max_attempts=3)
@@ -64,8 +64,8 @@ def block(beginning: str) -> Block:
 def do(command: str, project: Project, path: str = "", **environment: str) -> str:
     """One line of the page."""
     words = shlex.split(command)
-    if words[0] == "windlass":
-        words = [sys.executable, "-m", "windlass.cli", *words[1:]]
+    if words[0] == "tidewheel":
+        words = [sys.executable, "-m", "tidewheel.cli", *words[1:]]
     known = project.environment(**environment)
     known["PATH"] = os.pathsep.join([path, known["PATH"]])
     words[0] = shutil.which(words[0], path=known["PATH"]) or words[0]
@@ -88,7 +88,7 @@ def project(tmp_path: Path) -> Project:
 
 def states(url: str) -> dict[str, int]:
     async def ask() -> dict[str, int]:
-        async with Windlass(url, migrate=False) as app:
+        async with Tidewheel(url, migrate=False) as app:
             return {state.value: (await app.count(state=state)).total for state in State}
 
     return asyncio.run(ask())
@@ -96,7 +96,7 @@ def states(url: str) -> dict[str, int]:
 
 def enqueue(url: str) -> None:
     async def enqueue() -> None:
-        async with Windlass(url) as app:
+        async with Tidewheel(url) as app:
             await app.enqueue("hang", {})
             for number in range(JOBS):
                 await app.enqueue("work", {"number": number})
@@ -107,7 +107,7 @@ def enqueue(url: str) -> None:
 def finish(project: Project, url: str) -> None:
     """A worker on what came back, until nothing is left of it."""
     project.write("go on", "")
-    with project.start("worker", "shop:app", WINDLASS_URL=url) as process:
+    with project.start("worker", "shop:app", TIDEWHEEL_URL=url) as process:
         wait_until(lambda: states(url)["completed"] == JOBS + 1)
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
@@ -116,7 +116,7 @@ def finish(project: Project, url: str) -> None:
 @contextmanager
 def at_work(project: Project, url: str) -> Iterator[None]:
     """A worker that has done some of its jobs, and has one that goes on. In the end it is killed."""
-    with project.start("worker", "shop:app", "--concurrency", "2", WINDLASS_URL=url):
+    with project.start("worker", "shop:app", "--concurrency", "2", TIDEWHEEL_URL=url):
         wait_until(lambda: states(url)["completed"] >= 3)
         yield
 
@@ -153,7 +153,7 @@ def test_a_sqlite_backup_of_a_busy_queue_is_whole_and_comes_back(
         assert then["running"] >= 1
         go_on(project, project.url, then["completed"])
     for line in block("sqlite3 backup.db").text.splitlines():
-        if line.startswith("windlass") or shutil.which("sqlite3") is not None:
+        if line.startswith("tidewheel") or shutil.which("sqlite3") is not None:
             do(line, project)
     steps = PAGE.read_text("utf-8")
     for command in ("rm -f jobs.db jobs.db-wal jobs.db-shm", "cp backup.db jobs.db"):
@@ -265,7 +265,7 @@ async def _before_and_after(server: PostgresServer, back_up: Callable[[], None])
     """One job is done and one runs at the moment that is chosen; then there is a mistake."""
     connection = await asyncpg.connect(server.url())
     try:
-        async with Windlass(server.url()) as app:
+        async with Tidewheel(server.url()) as app:
             for _ in range(3):
                 await app.enqueue("work", {"number": 1})
             done, runs = [await _claim_one(app) for _ in range(2)]
@@ -275,7 +275,7 @@ async def _before_and_after(server: PostgresServer, back_up: Callable[[], None])
             last = await _claim_one(app)
             assert await app.store.settle([Settlement(runs, Completed())]) == [True]
             await app.enqueue("work", {"number": 2})
-        highest = int(await connection.fetchval("SELECT last_value FROM windlass.fences"))
+        highest = int(await connection.fetchval("SELECT last_value FROM tidewheel.fences"))
         wanted = await connection.fetchval("SELECT pg_walfile_name(pg_switch_wal())")
         archived = "SELECT last_archived_wal >= $1 FROM pg_stat_archiver"
         while not await connection.fetchval(archived, wanted):
@@ -285,13 +285,13 @@ async def _before_and_after(server: PostgresServer, back_up: Callable[[], None])
         await connection.close()
 
 
-async def _claim_one(app: Windlass) -> Lease:
+async def _claim_one(app: Tidewheel) -> Lease:
     claim = await app.store.claim(ClaimRequest("w", (Lane("work"),), 1, 600.0))
     return claim.jobs[0].lease
 
 
 async def _settle(url: str, lease: Lease) -> list[bool]:
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         await _claim_one(app)  # the same job again, under another fence
         return await app.store.settle([Settlement(lease, Completed())])
 
@@ -299,6 +299,6 @@ async def _settle(url: str, lease: Lease) -> list[bool]:
 async def _fences(url: str) -> int:
     connection = await asyncpg.connect(url)
     try:
-        return int(await connection.fetchval("SELECT last_value FROM windlass.fences"))
+        return int(await connection.fetchval("SELECT last_value FROM tidewheel.fences"))
     finally:
         await connection.close()

@@ -20,7 +20,7 @@ import yaml
 
 from tests.cli.processes import Process, wait_until
 from tests.patience import PATIENCE
-from windlass.cli.root import windlass
+from tidewheel.cli.root import tidewheel
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -30,8 +30,8 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 def understood(arguments: Sequence[str]) -> click.Context:
     """What the command line makes of these arguments, without doing it; an error if it makes nothing."""
     name, *rest = arguments
-    context = click.Context(windlass)
-    command = windlass.get_command(context, name)
+    context = click.Context(tidewheel)
+    command = tidewheel.get_command(context, name)
     assert command is not None, f"there is no command {name}"
     return command.make_context(name, rest, parent=context)
 
@@ -57,7 +57,7 @@ def test_the_image_is_made_of_official_ones_and_runs_as_nobody() -> None:
     last = [rest for name, rest in found if name == "USER"][-1]
     assert int(last) > 0
     assert [name for name, _ in found].index("USER") > [name for name, _ in found].index("RUN")
-    assert json.loads(dict(found)["ENTRYPOINT"]) == ["windlass"]
+    assert json.loads(dict(found)["ENTRYPOINT"]) == ["tidewheel"]
     assert json.loads(dict(found)["CMD"]) == ["--help"]
 
 
@@ -90,10 +90,10 @@ def test_what_the_dockerfile_copies_makes_a_whole_wheel(tmp_path: Path) -> None:
         cwd=source, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    [wheel] = wheels.glob("windlass-*.whl")
+    [wheel] = wheels.glob("tidewheel-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     for needed in ("server/ui/assets/index.html", "stores/postgres/migrations/0001_tables.sql", "py.typed"):
-        assert f"windlass/{needed}" in names
+        assert f"tidewheel/{needed}" in names
 
 
 # -- the compose file ---------------------------------------------------------------------------------------
@@ -116,12 +116,12 @@ def test_the_compose_file_has_a_database_a_server_and_two_workers(composed: dict
             assert other in services
             healthy = "healthcheck" in services[other]
             assert wish["condition"] == ("service_healthy" if healthy else "service_completed_successfully")
-        if service["image"] == "windlass":
+        if service["image"] == "tidewheel":
             assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
             assert service["read_only"]
             assert service["cap_drop"] == ["ALL"]
             assert int(service["stop_grace_period"].removesuffix("s")) > 30
-            assert "POSTGRES_PASSWORD" not in service["environment"]["WINDLASS_URL"], "it may have a / in it"
+            assert "POSTGRES_PASSWORD" not in service["environment"]["TIDEWHEEL_URL"], "it may have a / in it"
     secrets = re.findall(r"'(\w*PASSWORD)': '([^']*)'", str(services))
     assert {name for name, _ in secrets} == {"PGPASSWORD", "POSTGRES_PASSWORD"}
     assert {value for _, value in secrets} == {"${POSTGRES_PASSWORD:?choose a password}"}
@@ -133,7 +133,7 @@ def test_every_command_of_the_compose_file_is_one_of_ours(composed: dict[str, An
     """Parsed by the real command line, with every option; ports are those that are asked."""
     ports = {}
     for name, service in composed["services"].items():
-        if service["image"] != "windlass":
+        if service["image"] != "tidewheel":
             continue
         context = understood(service["command"])
         ports[name] = context.params.get("port") or context.params.get("health_listen")
@@ -148,7 +148,7 @@ def test_server_and_worker_of_the_compose_file_work_and_are_healthy(
     composed: dict[str, Any], tmp_path: Path
 ) -> None:
     """The same commands and the same questions, with the app that comes along, outside of containers."""
-    environment = {**os.environ, "WINDLASS_URL": f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}"}
+    environment = {**os.environ, "TIDEWHEEL_URL": f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}"}
     shutil.copy(DEPLOY / "app/jobs.py", tmp_path)
     free = {"serve": _free_port(), "worker-1": _free_port()}
     running: list[Process] = []
@@ -158,7 +158,7 @@ def test_server_and_worker_of_the_compose_file_work_and_are_healthy(
             command = [str(port) if part in {"8080", "9090"} else part for part in service["command"]]
             command = ["127.0.0.1" if part == "0.0.0.0" else part for part in command]  # noqa: S104
             running.append(
-                Process.start([sys.executable, "-m", "windlass.cli", *command], tmp_path, environment)
+                Process.start([sys.executable, "-m", "tidewheel.cli", *command], tmp_path, environment)
             )
         for name, port in free.items():
             _, *question = composed["services"][name]["healthcheck"]["test"]
@@ -203,13 +203,13 @@ def test_every_unit_starts_a_command_of_ours(unit: Path) -> None:
     """Parsed by the real command line, and given the time to stop that the command takes."""
     found = dict(settings(unit))
     program, *arguments = shlex.split(found["ExecStart"].replace("${APP}", "jobs:app"))
-    assert program == "/srv/%i/.venv/bin/windlass"
+    assert program == "/srv/%i/.venv/bin/tidewheel"
     context = understood(arguments)
-    assert context.info_name == unit.stem.removeprefix("windlass-").removesuffix("@")
+    assert context.info_name == unit.stem.removeprefix("tidewheel-").removesuffix("@")
     if context.info_name == "worker":
         assert int(found["TimeoutStopSec"]) > 30 + 5  # shutdown_grace and the last writes
         assert found["KillMode"] == "mixed"
-    assert found["User"] == "windlass"
+    assert found["User"] == "tidewheel"
     assert found["Restart"] == "always"
     assert found["StartLimitIntervalSec"] == "0", "five quick ends would be the last"
     assert found["StateDirectoryMode"] == "0750", "payloads are nobody else's business"
@@ -222,7 +222,7 @@ def test_systemd_understands_every_line_of_a_unit(unit: Path, tmp_path: Path) ->
     program = shutil.which("true")
     assert program is not None
     copy = tmp_path / unit.name.replace("@", "@shop")
-    copy.write_text(unit.read_text().replace("/srv/%i/.venv/bin/windlass", program))
+    copy.write_text(unit.read_text().replace("/srv/%i/.venv/bin/tidewheel", program))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(copy)],
         capture_output=True, text=True, timeout=60, check=False,

@@ -16,12 +16,12 @@ import click
 import msgspec
 
 from tests.docs.pages import ROOT
-from windlass.cli.root import windlass as root
-from windlass.server import openapi
-from windlass.server.problems import PROBLEMS
-from windlass.server.routes import ROUTES
-from windlass.settings import SETTINGS, Kind, Setting
-from windlass.telemetry.catalogue import CATALOGUE
+from tidewheel.cli.root import tidewheel as root
+from tidewheel.server import openapi
+from tidewheel.server.problems import PROBLEMS
+from tidewheel.server.routes import ROUTES
+from tidewheel.settings import SETTINGS, Kind, Setting
+from tidewheel.telemetry.catalogue import CATALOGUE
 
 COMMON = 3
 """Options that this many commands share are described once."""
@@ -63,7 +63,7 @@ def commands(command: click.Command, context: click.Context) -> Iterator[tuple[c
 
 
 def every_command() -> list[tuple[click.Command, click.Context]]:
-    return list(commands(root, click.Context(root, info_name="windlass")))
+    return list(commands(root, click.Context(root, info_name="tidewheel")))
 
 
 def command_list() -> str:

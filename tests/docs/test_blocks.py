@@ -35,7 +35,7 @@ def run(command: list[str], directory: Path, place: str, **more: str) -> str:
     program = shutil.which(command[0], path=path)
     assert program is not None, f"{place}: there is no program {command[0]}"
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("WINDLASS_", "PYTEST_"))
+        name: value for name, value in os.environ.items() if not name.startswith(("TIDEWHEEL_", "PYTEST_"))
     }
     done = subprocess.run(
         [program, *command[1:]],

@@ -10,9 +10,9 @@ import pytest
 
 from tests.docs.pages import ROOT, statements
 from tests.servers import PostgresServer
-from windlass import StoreError, Windlass
-from windlass.model import ClaimRequest, Lane, State
-from windlass.schema_scripts import write_grants
+from tidewheel import StoreError, Tidewheel
+from tidewheel.model import ClaimRequest, Lane, State
+from tidewheel.schema_scripts import write_grants
 
 PAGE = ROOT / "docs/how-to/postgresql.md"
 DATABASE = "shop"  # as on the page
@@ -43,8 +43,8 @@ async def administrator(postgres: PostgresServer) -> AsyncIterator[Any]:
     try:
         migrated = False
         for statement in statements(PAGE):
-            if not migrated and "SCHEMA windlass" in statement:
-                async with Windlass(url(postgres, "shop_owner"), migrate=False) as app:
+            if not migrated and "SCHEMA tidewheel" in statement:
+                async with Tidewheel(url(postgres, "shop_owner"), migrate=False) as app:
                     assert await app.migrate()
                 migrated = True
             await connection.execute(statement)
@@ -58,7 +58,7 @@ async def administrator(postgres: PostgresServer) -> AsyncIterator[Any]:
 async def test_the_sql_of_the_page_runs_and_the_owner_owns_everything(administrator: Any) -> None:
     """Every statement in the order of the page; what is in the schema is the owner's."""
     owners = await administrator.fetch(
-        "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'windlass'::regnamespace"
+        "SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'tidewheel'::regnamespace"
     )
     assert [row[0] for row in owners] == ["shop_owner"]
 
@@ -66,7 +66,7 @@ async def test_the_sql_of_the_page_runs_and_the_owner_owns_everything(administra
 @pytest.mark.usefixtures("administrator")
 async def test_the_worker_role_runs_and_manages_jobs(postgres: PostgresServer) -> None:
     """Enqueue, claim, settle, requeue, cancel, delete, pause, prune, add up, check: all without owning."""
-    app = Windlass(url(postgres, "shop_worker"), migrate=False)
+    app = Tidewheel(url(postgres, "shop_worker"), migrate=False)
 
     @app.task(retention=0, max_attempts=1)
     async def greet(name: str) -> str:
@@ -98,7 +98,7 @@ async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
     postgres: PostgresServer, administrator: Any
 ) -> None:
     """Also with keys and large bodies; what would run or change a job is refused."""
-    app = Windlass(url(postgres, "shop_web"), migrate=False)
+    app = Tidewheel(url(postgres, "shop_web"), migrate=False)
     async with app:
         job = await app.enqueue("greet", {"name": "x" * 5000}, key="once")
         assert (await app.enqueue("greet", {}, key="once")).duplicate
@@ -106,7 +106,7 @@ async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
         assert (await app.jobs(topic="greet")).total == 1
         assert (await app.stats()).pending == 1
         await app.store._folding.fold()  # type: ignore[attr-defined]
-        assert await administrator.fetchval("SELECT count(*) FROM windlass.tally") == 0
+        assert await administrator.fetchval("SELECT count(*) FROM tidewheel.tally") == 0
         with pytest.raises(StoreError, match="permission denied"):
             await app.store.documents("superuser", limit=1)
         lanes = (Lane("greet", None),)
@@ -125,7 +125,7 @@ async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
 async def test_a_caller_that_replaces_needs_more(postgres: PostgresServer, administrator: Any) -> None:
     """The last two of the printed grants, and nothing else."""
     debounced: Any = {"delay": 600, "key": "once", "on_duplicate": "replace"}
-    async with Windlass(url(postgres, "shop_web"), migrate=False) as app:
+    async with Tidewheel(url(postgres, "shop_web"), migrate=False) as app:
         job = await app.enqueue("greet", {"name": "x" * 5000}, **debounced)
         with pytest.raises(StoreError, match="permission denied for table jobs"):
             await app.enqueue("greet", {"name": "b"}, **debounced)
@@ -140,16 +140,16 @@ async def test_what_a_later_migration_makes_is_granted_by_default(postgres: Post
     """Nobody has to grant again before workers can use a new table, sequence or function."""
     owner = await asyncpg.connect(url(postgres, "shop_owner"))
     await owner.execute(
-        "CREATE TABLE windlass.later (n bigint); CREATE SEQUENCE windlass.later_numbers;"
-        "CREATE FUNCTION windlass.later_one() RETURNS integer LANGUAGE sql AS 'SELECT 1'"
+        "CREATE TABLE tidewheel.later (n bigint); CREATE SEQUENCE tidewheel.later_numbers;"
+        "CREATE FUNCTION tidewheel.later_one() RETURNS integer LANGUAGE sql AS 'SELECT 1'"
     )
     await owner.close()
     worker = await asyncpg.connect(url(postgres, "shop_worker"))
-    await worker.execute("INSERT INTO windlass.later VALUES (nextval('windlass.later_numbers'))")
-    assert await worker.fetchval("SELECT windlass.later_one()") == 1
+    await worker.execute("INSERT INTO tidewheel.later VALUES (nextval('tidewheel.later_numbers'))")
+    assert await worker.fetchval("SELECT tidewheel.later_one()") == 1
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await worker.execute("DROP TABLE windlass.later")
+        await worker.execute("DROP TABLE tidewheel.later")
     await worker.close()
     web = await asyncpg.connect(url(postgres, "shop_web"))
-    assert await web.fetchval("SELECT count(*) FROM windlass.later") == 1
+    assert await web.fetchval("SELECT count(*) FROM tidewheel.later") == 1
     await web.close()

@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 
 PAGES = ("docs/explanation/promises.md", "docs/explanation/faults.md", "docs/explanation/side-effects.md")
 _FUNCTION = re.compile(r"^\s*(?:async )?def (\w+)", re.MULTILINE)
-_TEST = re.compile(r"`((?:tests|src/windlass/testing)/[\w/]+\.py)(?:::(\w+))?`")
+_TEST = re.compile(r"`((?:tests|src/tidewheel/testing)/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def _named(page: str) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ def test_the_demo_command_is_there_once_and_on_one_line() -> None:
     """A newcomer copies one line and sees jobs run."""
     line = command("demo-command")
     assert line.startswith("python3 -m venv ")
-    assert "windlass demo" in line
+    assert "tidewheel demo" in line
     assert README.read_text("utf-8").count(line) == 1
 
 

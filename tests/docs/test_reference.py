@@ -9,30 +9,30 @@ from typing import Any
 
 import pytest
 
-import windlass
+import tidewheel
 from tests.docs.generated import PARTS, every_command, renewed
 from tests.docs.pages import ROOT
-from windlass import (
+from tidewheel import (
     BoundTask,
     Context,
     Job,
     JobPage,
     Retry,
     Task,
+    Tidewheel,
     Transaction,
-    Windlass,
     WorkerInfo,
     errors,
     testing,
 )
-from windlass.access.access import Access
-from windlass.context import JobInfo
-from windlass.filters import JobFilters
-from windlass.model import Shown, State
-from windlass.options import EnqueueOptions, TaskOptions, WorkerOptions
-from windlass.settings import SETTINGS
-from windlass.stores.postgres import location as postgres_location
-from windlass.stores.sqlite import location as sqlite_location
+from tidewheel.access.access import Access
+from tidewheel.context import JobInfo
+from tidewheel.filters import JobFilters
+from tidewheel.model import Shown, State
+from tidewheel.options import EnqueueOptions, TaskOptions, WorkerOptions
+from tidewheel.settings import SETTINGS
+from tidewheel.stores.postgres import location as postgres_location
+from tidewheel.stores.sqlite import location as sqlite_location
 
 REFERENCE = ROOT / "docs/reference"
 
@@ -88,7 +88,7 @@ def test_every_exception_is_documented_with_its_code() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)]
     for kind in kinds:
         assert mentions(page, kind.__name__), kind.__name__
-        if issubclass(kind, errors.WindlassError) and kind is not errors.WindlassError:
+        if issubclass(kind, errors.TidewheelError) and kind is not errors.TidewheelError:
             line = next(line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}`"))
             assert f"`{kind.code}`" in line, line
 
@@ -120,14 +120,14 @@ def test_every_retry_policy_is_documented() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """What ``from windlass import …`` offers is explained somewhere in the reference."""
+    """What ``from tidewheel import …`` offers is explained somewhere in the reference."""
     whole = "\n".join(page.read_text("utf-8") for page in REFERENCE.glob("*.md"))
-    assert not [name for name in windlass.__all__ if not mentions(whole, name)]
+    assert not [name for name in tidewheel.__all__ if not mentions(whole, name)]
 
 
 INNER = {
     # For the worker and for each other; not for users.
-    Windlass: {"portal", "joiner", "announce", "remote"},
+    Tidewheel: {"portal", "joiner", "announce", "remote"},
     Task: {"decode", "invoke", "encode_result", "decode_result", "template", "job_for_call", "signature"}
     | {"jobs_for_payloads", "is_async", "retry"},
     Context: {"send", "lease_lost", "wait_for", "checkpoint_limit", "begun_transaction", "transaction_with"},
@@ -137,7 +137,7 @@ INNER = {
 
 @pytest.mark.parametrize(
     "kind",
-    [Windlass, Access, Task, BoundTask, Context, Transaction, JobInfo, WorkerInfo],
+    [Tidewheel, Access, Task, BoundTask, Context, Transaction, JobInfo, WorkerInfo],
     ids=lambda kind: kind.__name__,
 )
 def test_every_call_is_documented(kind: type[Any]) -> None:
@@ -157,6 +157,6 @@ def test_every_option_is_documented(kind: type[Any]) -> None:
 
 
 def test_every_testing_helper_is_documented() -> None:
-    """What ``windlass.testing`` offers users is shown in use."""
+    """What ``tidewheel.testing`` offers users is shown in use."""
     page = (ROOT / "docs/how-to/testing.md").read_text("utf-8")
     assert not [name for name in testing.__all__ if not mentions(page, name)]

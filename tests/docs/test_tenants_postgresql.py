@@ -11,8 +11,8 @@ import pytest
 from tests.docs.pages import ROOT, statements
 from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
-from windlass import Windlass
-from windlass.model import State
+from tidewheel import Tidewheel
+from tidewheel.model import State
 
 PAGE = ROOT / "docs/how-to/tenants-postgresql.md"
 
@@ -32,7 +32,7 @@ def url(server: PostgresServer, role: str) -> str:
 
 
 async def migrate(server: PostgresServer) -> list[str]:
-    async with Windlass(url(server, "shop_deploy"), migrate=False) as app:
+    async with Tidewheel(url(server, "shop_deploy"), migrate=False) as app:
         return await app.migrate(rls=True)
 
 
@@ -49,8 +49,8 @@ async def test_the_page_from_its_first_statement_to_its_last(server: PostgresSer
         assert migrated
 
         async with (
-            Windlass(url(server, "shop_api"), migrate=False) as calling,
-            Windlass(url(server, "shop_worker"), migrate=False) as working,
+            Tidewheel(url(server, "shop_api"), migrate=False) as calling,
+            Tidewheel(url(server, "shop_worker"), migrate=False) as working,
         ):
             job = await calling.enqueue("greet", {"name": "Ada"}, tenant="acme")
             assert await calling.store.get(job.id) is None
@@ -70,9 +70,9 @@ async def test_the_page_from_its_first_statement_to_its_last(server: PostgresSer
             await connection.close()
 
         viewer = await asyncpg.connect(url(server, "shop_api"))
-        assert await viewer.fetchval("SELECT count(*) FROM windlass.job_status") == 0
+        assert await viewer.fetchval("SELECT count(*) FROM tidewheel.job_status") == 0
         await viewer.execute("SET app.tenant_id = 'acme'")
-        assert await viewer.fetchval("SELECT state FROM windlass.job_status") == "pending"
+        assert await viewer.fetchval("SELECT state FROM tidewheel.job_status") == "pending"
         await viewer.close()
     finally:
         await administrator.close()

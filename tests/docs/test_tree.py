@@ -77,7 +77,7 @@ def test_the_code_map_names_every_module() -> None:
     listed = set(
         re.findall(r"^\s*(?:- |\| )`([\w./]+)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.MULTILINE)
     )
-    package = ROOT / "src/windlass"
+    package = ROOT / "src/tidewheel"
     modules = {
         str(path.relative_to(package))
         for pattern in ("*.py", "*.sql")

@@ -41,7 +41,7 @@ def test_an_example_runs_on_postgresql(
     name: str, more: tuple[str, ...], tmp_path: Path, postgres_url: str
 ) -> None:
     """One environment variable is all it takes; of several processes of a server, each may run the jobs."""
-    walk(name, tmp_path, *more, WINDLASS_URL=postgres_url)
+    walk(name, tmp_path, *more, TIDEWHEEL_URL=postgres_url)
 
 
 def test_the_django_example_runs_on_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:

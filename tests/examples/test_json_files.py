@@ -23,7 +23,7 @@ from tests.cli.processes import wait_until
 from tests.examples.walkthrough import EXAMPLES, Walkthrough
 from tests.patience import PATIENCE
 from tests.tasks.killing import LATER, START, Victims, victims
-from windlass.testing.clock import FrozenClock
+from tidewheel.testing.clock import FrozenClock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked, and killed by signals")
 
@@ -133,7 +133,7 @@ def test_a_length_that_makes_no_sense_is_answered(example: ModuleType, length: s
 def test_its_processes_are_killed_while_edits_come_in_and_every_accepted_one_is_done(tmp_path: Path) -> None:
     """Web server and worker, by SIGKILL, again and again; what was answered with an id is there at last."""
     walkthrough = Walkthrough(
-        "json_files_app", tmp_path, {"WINDLASS_LEASE": "2", "WINDLASS_CONCURRENCY": "2"}
+        "json_files_app", tmp_path, {"TIDEWHEEL_LEASE": "2", "TIDEWHEEL_CONCURRENCY": "2"}
     )
     port = walkthrough.port
     accepted: dict[str, dict[str, Any]] = {}

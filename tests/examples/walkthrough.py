@@ -44,7 +44,7 @@ class Walkthrough:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = str(listener.getsockname()[1])
         path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEWHEEL_")}
         self._environment = {**kept, "PATH": path, **environment}
         self._job_id = "ID"
 

@@ -1,4 +1,4 @@
-"""What is in a database, and whether Windlass can work with it."""
+"""What is in a database, and whether Tidewheel can work with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.postgres.catalogue import catalogue
 from tests.postgres.stores import raw
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 SCHEMA = "shop_queue"
 """Where jobs go on PostgreSQL."""
@@ -20,11 +20,11 @@ def path_of(url: str) -> str:
 
 
 def migrated(url: str, name: str) -> list[Any]:
-    """What Windlass's own migration leaves, in a place of this name beside the other."""
+    """What Tidewheel's own migration leaves, in a place of this name beside the other."""
     other = f"{url}.{name}" if url.startswith("sqlite") else url.replace(f"schema={SCHEMA}", f"schema={name}")
 
     async def open_app() -> None:
-        async with Windlass(other):
+        async with Tidewheel(other):
             pass
 
     asyncio.run(open_app())
@@ -34,14 +34,14 @@ def migrated(url: str, name: str) -> list[Any]:
 
 
 def objects(url: str) -> list[Any]:
-    """Everything of Windlass's, and which steps it knows of."""
+    """Everything of Tidewheel's, and which steps it knows of."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(path_of(url))) as connection:
             tables = connection.execute(
-                "SELECT type, name, sql FROM sqlite_schema WHERE tbl_name LIKE 'windlass%' ORDER BY 1, 2"
+                "SELECT type, name, sql FROM sqlite_schema WHERE tbl_name LIKE 'tidewheel%' ORDER BY 1, 2"
             ).fetchall()
             if tables:
-                tables += connection.execute("SELECT version, name FROM windlass_schema").fetchall()
+                tables += connection.execute("SELECT version, name FROM tidewheel_schema").fetchall()
             return tables
 
     async def look() -> list[Any]:
@@ -55,7 +55,7 @@ def objects(url: str) -> list[Any]:
 
 def work_off(url: str) -> None:
     """An app that does not migrate enqueues a job and runs it."""
-    app = Windlass(url, migrate=False)
+    app = Tidewheel(url, migrate=False)
 
     @app.task
     async def greet(name: str) -> str:

@@ -110,13 +110,13 @@ def export(run: Run, url: str, *more: str) -> str:
 
 
 def test_django_makes_what_migrate_makes_and_takes_it_away(run: Run, shop: Project, url: str) -> None:
-    """After the app's own migrations, by ``manage.py`` alone; Windlass then finds nothing to do."""
+    """After the app's own migrations, by ``manage.py`` alone; Tidewheel then finds nothing to do."""
     expected = migrated(url, "expected")
     written = export(run, url)
-    assert Path(written) == Path("shop/migrations/0002_windlass.py")
+    assert Path(written) == Path("shop/migrations/0002_tidewheel.py")
     assert "dependencies = [('shop', '0001_initial')]" in (shop.directory / written).read_text()
     said = manage(shop, "migrate --no-color", "makemigrations --check --no-color", "sqlmigrate shop 0002")
-    assert "Applying shop.0002_windlass... OK" in said
+    assert "Applying shop.0002_tidewheel... OK" in said
     assert "No changes detected" in said
     shown = said.partition("No changes detected")[2]  # what it runs can be looked at, all of it
     assert "schema" in shown
@@ -132,20 +132,20 @@ def test_django_makes_what_migrate_makes_and_takes_it_away(run: Run, shop: Proje
 def test_one_migration_serves_both_and_finds_its_place(run: Run, shop: Project) -> None:
     """Whichever database the project runs on; several last migrations need a word."""
     written = export(run, "sqlite:///any.db", "--after", "billing.0007_more")
-    assert written == "shop/migrations/0002_windlass.py"
+    assert written == "shop/migrations/0002_tidewheel.py"
     text = (shop.directory / written).read_text()
     assert "dependencies = [('billing', '0007_more')]" in text
-    assert 'CREATE SCHEMA "windlass"' in text
-    assert "CREATE TABLE windlass_jobs" in text
+    assert 'CREATE SCHEMA "tidewheel"' in text
+    assert "CREATE TABLE tidewheel_jobs" in text
     # The roles come later, in a migration after it, and only for PostgreSQL.
-    assert export(run, "postgresql:", "--rls", "--after", "0002") == "shop/migrations/0003_windlass.py"
-    text = (shop.directory / "shop/migrations/0003_windlass.py").read_text()
-    assert "dependencies = [('shop', '0002_windlass')]" in text
+    assert export(run, "postgresql:", "--rls", "--after", "0002") == "shop/migrations/0003_tidewheel.py"
+    text = (shop.directory / "shop/migrations/0003_tidewheel.py").read_text()
+    assert "dependencies = [('shop', '0002_tidewheel')]" in text
     assert "CREATE TABLE" not in text
     assert export(run, "postgresql:", "--rls") == "shop/migrations has all of it already"
     (shop.directory / "shop/migrations/0001_initial.py").unlink()
     for name in ("0004_one", "0004_two"):
-        shop.write(f"shop/migrations/{name}.py", 'dependencies = [("shop", "0003_windlass")]\n')
+        shop.write(f"shop/migrations/{name}.py", 'dependencies = [("shop", "0003_tidewheel")]\n')
     at = (
         "migrate",
         "--export",

@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from tests.faults.network import Network
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
-from windlass.app import Windlass
-from windlass.payload import encode
-from windlass.stores import Scratch, Store, make_scratch
-from windlass.verification.checker import Report, check
-from windlass.verification.history import FileRecorder, Started, read_history
-from windlass.verification.members import Crew, Member
-from windlass.verification.recording import RecordingStore
-from windlass.verification.sweep import write_down_the_end
-from windlass.verification.sweep_app import Conduct, make_job, make_sweep_app
+from tidewheel.app import Tidewheel
+from tidewheel.payload import encode
+from tidewheel.stores import Scratch, Store, make_scratch
+from tidewheel.verification.checker import Report, check
+from tidewheel.verification.history import FileRecorder, Started, read_history
+from tidewheel.verification.members import Crew, Member
+from tidewheel.verification.recording import RecordingStore
+from tidewheel.verification.sweep import write_down_the_end
+from tidewheel.verification.sweep_app import Conduct, make_job, make_sweep_app
 
 LEASE = 2.0
 AWAY = 3 * LEASE
@@ -102,7 +102,7 @@ async def _until_running(crew: Crew, number: int) -> None:
     raise AssertionError(f"{number} jobs should be running by now")
 
 
-async def _until_done(app: Windlass) -> None:
+async def _until_done(app: Tidewheel) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         stats = await app.stats()

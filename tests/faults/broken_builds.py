@@ -1,4 +1,4 @@
-"""Builds that are broken on purpose: Windlass with one check taken out, and the quick tier run on each.
+"""Builds that are broken on purpose: Tidewheel with one check taken out, and the quick tier run on each.
 
 ``python -m tests.faults.broken_builds`` does it for all of them and says which tests noticed. Each must be
 noticed by something: a suite of faults that lets these pass would let anything pass.
@@ -51,8 +51,8 @@ BUILDS = {
 
 def make(name: str, place: Path) -> None:
     """The package with these words taken out; words that are not there are a mistake of this list."""
-    package = place / "windlass"
-    shutil.copytree(ROOT / "src" / "windlass", package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = place / "tidewheel"
+    shutil.copytree(ROOT / "src" / "tidewheel", package, ignore=shutil.ignore_patterns("__pycache__"))
     for cut in BUILDS[name]:
         file = package / cut.file
         text = file.read_text("utf-8")

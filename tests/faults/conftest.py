@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.sites import STORES, make_site
 from tests.worker.processes import Site
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.fixture(params=STORES)
@@ -18,7 +18,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-async def app(site: Site) -> AsyncIterator[Windlass]:
+async def app(site: Site) -> AsyncIterator[Tidewheel]:
     """It enqueues by name."""
-    async with Windlass(site.url, lease=site.lease) as app:
+    async with Tidewheel(site.url, lease=site.lease) as app:
         yield app

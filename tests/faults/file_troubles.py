@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.server_troubles import away
-from windlass.verification.troubles import Scene, Trouble
+from tidewheel.verification.troubles import Scene, Trouble
 
 SMALL_DISK = "256m"
 
@@ -81,7 +81,7 @@ class FileTroubles:
 def small_disk(directory: Path) -> Iterator[bool]:
     """A file system of its own that can be filled; False where this machine does not let us mount one."""
     mounted = os.name == "posix" and not subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "windlass", directory],
+        ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tidewheel", directory],
         capture_output=True,
         check=False,
     ).returncode  # fmt: skip

@@ -19,10 +19,10 @@ from tests.faults.file_troubles import FileTroubles, small_disk
 from tests.faults.network import Network
 from tests.faults.server_troubles import ServerTroubles
 from tests.servers import DURABLE, PostgresServer
-from windlass.stores import make_scratch
-from windlass.stores.postgres.location import parse_url
-from windlass.verification.sweep import Outcome, Plan, check_empty, sweep
-from windlass.verification.troubles import troubles_here
+from tidewheel.stores import make_scratch
+from tidewheel.stores.postgres.location import parse_url
+from tidewheel.verification.sweep import Outcome, Plan, check_empty, sweep
+from tidewheel.verification.troubles import troubles_here
 
 
 async def mix_on_postgres(plan: Plan, directory: Path, server: PostgresServer) -> Outcome:

@@ -21,13 +21,13 @@ from typing import Any
 
 from tests.cli.processes import Process, Project
 from tests.servers.postgres import PostgresServer
-from windlass import Job, Windlass
+from tidewheel import Job, Tidewheel
 
 APP = """
 import asyncio, os, signal
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass()
+app = Tidewheel()
 
 @app.task(max_attempts=3)
 async def innocent(seconds: float) -> None:
@@ -76,7 +76,7 @@ class Result:
 
 
 class Workers:
-    """``windlass worker``, started again whenever it has died."""
+    """``tidewheel worker``, started again whenever it has died."""
 
     def __init__(self, project: Project, scene: Scene, environment: Mapping[str, str]) -> None:
         self._project = project
@@ -103,7 +103,7 @@ class Workers:
 async def play(project: Project, scene: Scene, store_url: str, environment: Mapping[str, str]) -> Result:
     """One run, with the jobs in ``store_url`` and workers that go by ``environment``."""
     project.write("app.py", APP)
-    async with Windlass(store_url) as app:
+    async with Tidewheel(store_url) as app:
         payload = {"seconds": scene.seconds}
         innocents = await app.enqueue_many(
             "innocent", [payload] * scene.innocents, max_attempts=scene.max_attempts
@@ -145,21 +145,21 @@ def place(store: str, directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Where the jobs are, and the environment of workers that run them."""
     if store == "postgres":
         with PostgresServer() as server:
-            yield server.url(), {"WINDLASS_URL": server.url()}
+            yield server.url(), {"TIDEWHEEL_URL": server.url()}
         return
     project = Project(directory)
     if store == "sqlite":
-        yield project.url, {"WINDLASS_URL": project.url}
+        yield project.url, {"TIDEWHEEL_URL": project.url}
         return
     project.write("app.py", APP)
     key = _key_of(project.url)
-    with project.start("serve", "app:app", "--port", "0", WINDLASS_URL=project.url) as server:
+    with project.start("serve", "app:app", "--port", "0", TIDEWHEEL_URL=project.url) as server:
         found = server.wait_for(r"on (http://127\.0\.0\.1:\d+)")
-        yield project.url, {"WINDLASS_URL": found[1], "WINDLASS_TOKEN": key}
+        yield project.url, {"TIDEWHEEL_URL": found[1], "TIDEWHEEL_TOKEN": key}
 
 
 def _key_of(url: str) -> str:
-    with Windlass(url).sync as app:
+    with Tidewheel(url).sync as app:
         return app.access.create_key(superuser=True).key
 
 

@@ -21,8 +21,8 @@ import asyncpg
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.worker.processes import Site
-from windlass import Windlass
-from windlass.errors import StoreUnavailable
+from tidewheel import Tidewheel
+from tidewheel.errors import StoreUnavailable
 
 CALLERS = 5
 ENOUGH = 0.8
@@ -96,7 +96,7 @@ async def restart_run(
     ledger = Ledger()
     site = Site(directory, lease=5.0, store_url=server.url(), program="tests.faults.victims")
     over = asyncio.Event()
-    async with Windlass(site.url) as app:
+    async with Tidewheel(site.url) as app:
 
         async def caller(number: int) -> None:
             """One job after another; what was refused is sent again with its key, as a user would."""
@@ -152,7 +152,7 @@ async def _read(server: PostgresServer, ledger: Ledger) -> None:
     connection = await asyncpg.connect(server.url())
     try:
         rows = await connection.fetch(
-            "SELECT finished_at, attempt, key FROM windlass.finished WHERE state = 3"
+            "SELECT finished_at, attempt, key FROM tidewheel.finished WHERE state = 3"
         )
     finally:
         await connection.close()

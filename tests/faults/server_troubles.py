@@ -15,8 +15,8 @@ from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.servers import PostgresServer
 from tests.servers.postgres import StopMode
-from windlass.verification.history import StoreCame, StoreLeft
-from windlass.verification.troubles import Scene, Trouble
+from tidewheel.verification.history import StoreCame, StoreLeft
+from tidewheel.verification.troubles import Scene, Trouble
 
 STATEMENTS = {"enqueue": "did_enqueue", "claim": ".claim(", "settle": ".settle(", "extend": ".extend("}
 """How to recognise what a statement does."""
@@ -70,7 +70,7 @@ class ServerTroubles:
             session = await self._session()
             await session.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE starts_with(application_name, 'windlass') AND random() < 0.5"
+                " WHERE starts_with(application_name, 'tidewheel') AND random() < 0.5"
                 " AND pid <> pg_backend_pid()"
             )
             scene.happened("backends terminated")

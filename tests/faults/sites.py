@@ -10,7 +10,7 @@ from typing import Any
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until
 from tests.worker.processes import Site
-from windlass import Job
+from tidewheel import Job
 
 STORES = ["sqlite", "postgres"]
 """Those that several processes can share."""

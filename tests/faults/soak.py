@@ -23,12 +23,12 @@ import asyncpg
 from msgspec.structs import replace
 
 from tests.servers import DURABLE, PostgresServer
-from windlass.payload import encode
-from windlass.stores import Scratch, make_scratch
-from windlass.stores.postgres.location import parse_url
-from windlass.verification.history import FileRecorder
-from windlass.verification.members import Crew
-from windlass.verification.sweep_app import Conduct, make_job, make_sweep_app
+from tidewheel.payload import encode
+from tidewheel.stores import Scratch, make_scratch
+from tidewheel.stores.postgres.location import parse_url
+from tidewheel.verification.history import FileRecorder
+from tidewheel.verification.members import Crew
+from tidewheel.verification.sweep_app import Conduct, make_job, make_sweep_app
 
 RETENTION = 60.0
 BATCH = 20
@@ -134,7 +134,8 @@ def look_at_server(server: PostgresServer, schema: str) -> Look:
                 schema,
             )
             sessions = await session.fetchval(
-                "SELECT count(*)::float FROM pg_stat_activity WHERE starts_with(application_name, 'windlass')"
+                "SELECT count(*)::float FROM pg_stat_activity "
+                "WHERE starts_with(application_name, 'tidewheel')"
             )
         finally:
             await session.close()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from windlass.verification.checker import Report, check
-from windlass.verification.history import (
+from tidewheel.verification.checker import Report, check
+from tidewheel.verification.history import (
     AskedJob,
     CancelAnswered,
     CancelCalled,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.absences import JOBS, Absence, on_postgres, on_sqlite
 from tests.servers import PostgresServer
-from windlass.verification.checker import Report
+from tidewheel.verification.checker import Report
 
 pytestmark = pytest.mark.long
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.stories import LEASE, Story, job
-from windlass.verification.history import Result
-from windlass.verification.rules import RULES, Rule
+from tidewheel.verification.history import Result
+from tidewheel.verification.rules import RULES, Rule
 
 
 def ordinary() -> Story:

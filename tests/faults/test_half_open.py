@@ -14,10 +14,10 @@ from tests.faults.sites import starts_recorded
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.worker.helpers import until, working
-from windlass import Context, Windlass
-from windlass.stores.postgres import database, listening
-from windlass.worker import worker as worker_module
-from windlass.worker.worker import Worker
+from tidewheel import Context, Tidewheel
+from tidewheel.stores.postgres import database, listening
+from tidewheel.worker import worker as worker_module
+from tidewheel.worker.worker import Worker
 
 LEASE = 2.0
 MOST = 12
@@ -31,7 +31,7 @@ STATEMENT_SECONDS = 1.5
 class Scene:
     """A worker behind a proxy, a producer with a connection of its own, and what the handlers did."""
 
-    def __init__(self, app: Windlass, proxy: Proxy, worker: Worker) -> None:
+    def __init__(self, app: Tidewheel, proxy: Proxy, worker: Worker) -> None:
         self.app = app
         self.proxy = proxy
         self.worker = worker
@@ -47,9 +47,9 @@ async def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
     monkeypatch.setattr(listening, "PROBE_SECONDS", 0.5)
     monkeypatch.setattr(listening, "PATIENCE_SECONDS", 0.5)
     async with (
-        Windlass(url) as app,
+        Tidewheel(url) as app,
         Proxy(url) as proxy,
-        Windlass(f"{proxy.url}&connections={MOST}", lease=LEASE, poll_interval=0.2) as behind,
+        Tidewheel(f"{proxy.url}&connections={MOST}", lease=LEASE, poll_interval=0.2) as behind,
     ):
 
         @behind.task(max_attempts=5)

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.sites import of_kind
 from tests.patience import PATIENCE
 from tests.worker.processes import Site, stop
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested he
     indirect=["site"],
 )
 async def test_a_job_that_holds_the_interpreter_is_taken_away_and_settled_once(
-    site: Site, app: Windlass, task: str
+    site: Site, app: Tidewheel, task: str
 ) -> None:
     """No thread of its worker runs meanwhile, so the lease is lost; the newer run's settlement counts."""
     job = await app.enqueue(task, {"seconds": 1.6 * site.lease})
@@ -38,7 +38,7 @@ async def test_a_job_that_holds_the_interpreter_is_taken_away_and_settled_once(
 
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
-async def test_in_a_process_of_its_own_it_keeps_its_job(site: Site, app: Windlass) -> None:
+async def test_in_a_process_of_its_own_it_keeps_its_job(site: Site, app: Tidewheel) -> None:
     """The worker's own interpreter is free to extend the lease, so nobody else gets the job."""
     job = await app.enqueue("holds_in_a_process", {"seconds": 1.3 * site.lease})
     with site.workers(2):

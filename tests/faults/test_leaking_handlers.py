@@ -14,7 +14,7 @@ from tests.faults.sites import of_kind
 from tests.patience import PATIENCE
 from tests.worker.helpers import until
 from tests.worker.processes import Site, stop
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="fork and limits as tested here are POSIX")
 
@@ -30,12 +30,12 @@ def few_descriptors(number: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def is_listed(app: Windlass) -> bool:
+async def is_listed(app: Tidewheel) -> bool:
     return bool(await app.workers())
 
 
 async def test_leaked_threads_and_children_disturb_neither_the_worker_nor_its_end(
-    site: Site, app: Windlass
+    site: Site, app: Tidewheel
 ) -> None:
     """Fifty threads and five processes later jobs complete as before, and one SIGTERM ends the worker."""
     leaking = [await app.enqueue("leaks", {"what": what}) for what in ("threads", "children")]
@@ -56,7 +56,7 @@ async def test_leaked_threads_and_children_disturb_neither_the_worker_nor_its_en
 # On SQLite everything is open from the start; on PostgreSQL connections come and go.
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
 async def test_a_worker_without_a_free_descriptor_goes_on_with_those_it_has(
-    site: Site, app: Windlass
+    site: Site, app: Tidewheel
 ) -> None:
     """A handler has opened files until there was no number left for another: only its own job suffers."""
     first = await app.enqueue("work")
@@ -84,7 +84,7 @@ async def test_a_worker_without_a_free_descriptor_goes_on_with_those_it_has(
 
 @pytest.mark.parametrize("task", ["forks_on_the_loop", "forks_on_a_thread"])
 async def test_a_child_forked_by_a_handler_ends_where_it_comes_back_to_the_worker(
-    site: Site, app: Windlass, task: str
+    site: Site, app: Tidewheel, task: str
 ) -> None:
     """It shares its parent's event loop with the kernel; the parent goes on, and still hears SIGTERM."""
     ways = {"return": 1, "exit": 7, **({"await": 1} if task == "forks_on_the_loop" else {})}

@@ -16,7 +16,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until, working
-from windlass import Retry, Windlass
+from tidewheel import Retry, Tidewheel
 
 BATCH = 10_000
 
@@ -26,19 +26,19 @@ def sizes(quick: int, full: int) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
     url = empty_url() if request.param == "postgres" else f"sqlite:///{tmp_path / 'jobs.db'}"
-    async with Windlass(url, lease=10, max_jobs_per_topic=0) as app:
+    async with Tidewheel(url, lease=10, max_jobs_per_topic=0) as app:
         yield app
 
 
-async def put(app: Windlass, task: str, number: int, payload: object, delay: float = 0.0) -> None:
+async def put(app: Tidewheel, task: str, number: int, payload: object, delay: float = 0.0) -> None:
     """In portions, as a program with a million things to do would."""
     for done in range(0, number, BATCH):
         await app.enqueue_many(task, [payload] * min(BATCH, number - done), delay=delay)
 
 
-async def drained(app: Windlass, patience: float) -> None:
+async def drained(app: Tidewheel, patience: float) -> None:
     async def empty() -> bool:
         stats = await app.stats()
         return not stats.pending + stats.running
@@ -48,7 +48,7 @@ async def drained(app: Windlass, patience: float) -> None:
 
 @sizes(5_000, 1_000_000)
 @pytest.mark.parametrize("together", [False, True], ids=["backlog", "due-at-once"])
-async def test_a_great_many_jobs_are_each_run_once(app: Windlass, number: int, together: bool) -> None:
+async def test_a_great_many_jobs_are_each_run_once(app: Tidewheel, number: int, together: bool) -> None:
     """Waiting since long or due at the same instant; and one that is urgent does not wait for them all."""
     runs = 0
     urgent_after = 0
@@ -86,7 +86,7 @@ async def test_a_great_many_jobs_are_each_run_once(app: Windlass, number: int, t
 
 @sizes(2_000, 100_000)
 async def test_payloads_that_cannot_be_read_fail_at_once_and_hold_nobody_up(
-    app: Windlass, number: int
+    app: Tidewheel, number: int
 ) -> None:
     """Not one of them is tried again, and the job behind them is run."""
     await put(app, "typed", number, {"n": "not a number"})
@@ -110,7 +110,7 @@ async def test_payloads_that_cannot_be_read_fail_at_once_and_hold_nobody_up(
 
 
 @sizes(1_000, 10_000)
-async def test_jobs_that_fail_together_do_not_come_back_together(app: Windlass, number: int) -> None:
+async def test_jobs_that_fail_together_do_not_come_back_together(app: Tidewheel, number: int) -> None:
     """Their retries are spread over half of the delay, so what failed under their load gets a chance."""
 
     @app.task(max_attempts=5, retry=Retry.fixed(600))
@@ -132,7 +132,7 @@ async def test_jobs_that_fail_together_do_not_come_back_together(app: Windlass, 
 
 
 @sizes(300, 1_000)
-async def test_a_worker_of_very_many_topics_serves_them_all(app: Windlass, number: int) -> None:
+async def test_a_worker_of_very_many_topics_serves_them_all(app: Tidewheel, number: int) -> None:
     """Nobody's lane is forgotten, and an urgent job in the last one is found among all of them."""
     runs: Counter[str] = Counter()
 
@@ -154,7 +154,7 @@ async def test_a_worker_of_very_many_topics_serves_them_all(app: Windlass, numbe
 
 
 @sizes(1_000, 10_000)
-async def test_many_who_enqueue_under_one_key_get_one_job(app: Windlass, number: int) -> None:
+async def test_many_who_enqueue_under_one_key_get_one_job(app: Tidewheel, number: int) -> None:
     """All at once, from a hundred callers: each is told which job it is, one that it is the first."""
     runs = 0
 

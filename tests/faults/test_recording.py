@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import cast
 
-from windlass.model import Settlement
-from windlass.outcome import Completed
-from windlass.stores import create_store
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import claim, put
-from windlass.verification.checker import check
-from windlass.verification.history import Event, ListRecorder
-from windlass.verification.lives import Book
-from windlass.verification.recording import RecordingStore
+from tidewheel.model import Settlement
+from tidewheel.outcome import Completed
+from tidewheel.stores import create_store
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import claim, put
+from tidewheel.verification.checker import check
+from tidewheel.verification.history import Event, ListRecorder
+from tidewheel.verification.lives import Book
+from tidewheel.verification.recording import RecordingStore
 
 
 async def test_a_granted_and_touched_job_leaves_a_history_that_can_be_true() -> None:

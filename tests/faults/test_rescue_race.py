@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.postgres.stores import opened, raw
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import claim, claim_one, put
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import claim, claim_one, put
 
 
 @pytest.fixture

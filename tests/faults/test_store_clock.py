@@ -29,10 +29,10 @@ from tests.servers import PostgresServer
 from tests.servers.shared import empty_url, fresh_schema
 from tests.worker.helpers import state_is, until, working
 from tests.worker.processes import Site, stop
-from windlass import Context, Windlass
-from windlass.access.audit import AuditLine
-from windlass.answers import FindingKind
-from windlass.model import ClaimRequest, Lane, State
+from tidewheel import Context, Tidewheel
+from tidewheel.access.audit import AuditLine
+from tidewheel.answers import FindingKind
+from tidewheel.model import ClaimRequest, Lane, State
 
 LEASE = 2.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="libfaketime as fetched here is Linux's")
@@ -48,7 +48,7 @@ def faked() -> Iterator[tuple[PostgresServer, ServerClock]]:
 class Scene:
     """An app, the clock of its store, and how often each handler began and ended."""
 
-    app: Windlass
+    app: Tidewheel
     clock: StoreClock
     runs: Counter[str]
 
@@ -59,11 +59,11 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "postgres":
         server, clock = request.getfixturevalue("faked")
         clock.step(0.0)
-        app = Windlass(server.url(schema=fresh_schema()), lease=LEASE, poll_interval=0.1)
+        app = Tidewheel(server.url(schema=fresh_schema()), lease=LEASE, poll_interval=0.1)
     else:
         clock = SteppingClock()
         url = f"sqlite:///{tmp_path / 'jobs.db'}"
-        app = Windlass(url, lease=LEASE, poll_interval=0.1, clock=clock)
+        app = Tidewheel(url, lease=LEASE, poll_interval=0.1, clock=clock)
     runs: Counter[str] = Counter()
 
     @app.task(max_attempts=5)
@@ -123,7 +123,7 @@ async def test_a_clock_that_steps_forward_ends_leases_and_late_writers_are_kept_
     assert await app.check() == []
 
 
-async def _are_up(app: Windlass, number: int) -> None:
+async def _are_up(app: Tidewheel, number: int) -> None:
     """Until so many workers are there: on a busy machine one may start seconds after the other."""
 
     async def listed() -> bool:
@@ -141,7 +141,7 @@ async def test_a_host_that_slept_two_hours_loses_its_leases_and_no_job(
     clock.step(0.0)
     url = server.url(schema=fresh_schema())
     site = Site(tmp_path, store_url=url, program="tests.faults.victims")
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         with site.workers(2) as workers:
             await _are_up(app, 2)
             jobs = await app.enqueue_many("work", [{"seconds": 2.0}] * 4)
@@ -167,7 +167,7 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
     """One is a day ahead, one a day behind: delays, leases and stored times are those of the server."""
     ahead, behind = (faketime_environment(faketime_library(), FAKETIME=offset) for offset in ("+1d", "-1d"))
     site = Site(tmp_path, store_url=empty_url(), program="tests.faults.victims")
-    async with Windlass(site.url) as app:
+    async with Tidewheel(site.url) as app:
         before = time.time()
         with site.workers(1, **ahead, SLOTS="1"), site.workers(1, **behind, SLOTS="1"):
             await _are_up(app, 2)
@@ -194,7 +194,7 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
 @pytest.fixture
 def quick_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prune every 50 ms in apps that are opened afterwards."""
-    monkeypatch.setattr("windlass.maintenance.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("tidewheel.maintenance.LOOK_SECONDS", 0.05)
 
 
 async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
@@ -204,7 +204,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
     attention is called to it. Once it is over, pruning goes on.
     """
     app, clock = scene.app, scene.clock
-    monkeypatch.setattr("windlass.worker.registrar.BEAT_SECONDS", 0.2)
+    monkeypatch.setattr("tidewheel.worker.registrar.BEAT_SECONDS", 0.2)
     prunes = 0
     prune = app.store.prune
 
@@ -245,5 +245,5 @@ async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
         await until(lambda: _is_gone(app, brief.id))
 
 
-async def _is_gone(app: Windlass, job_id: UUID) -> bool:
+async def _is_gone(app: Tidewheel, job_id: UUID) -> bool:
     return await app.store.states([job_id]) == [None]

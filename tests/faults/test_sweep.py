@@ -19,11 +19,11 @@ import pytest
 from tests.cli.test_bench import schemas
 from tests.patience import PATIENCE
 from tests.servers import PostgresServer
-from windlass.errors import InvalidInput, StoreError
-from windlass.verification import members
-from windlass.verification.history import Died, Event, ListRecorder, read_history
-from windlass.verification.members import Crew, Role
-from windlass.verification.sweep import Outcome, Plan, verify
+from tidewheel.errors import InvalidInput, StoreError
+from tidewheel.verification import members
+from tidewheel.verification.history import Died, Event, ListRecorder, read_history
+from tidewheel.verification.members import Crew, Role
+from tidewheel.verification.sweep import Outcome, Plan, verify
 
 # Trouble comes often, so that a few seconds have some of each kind. More is for the soak.
 PLAN = Plan(seconds=7.0, seed=3, trouble_every=0.4, workers=2, producers=1, pause=0.004)

@@ -16,15 +16,15 @@ from tests.postgres.stores import raw
 from tests.servers import FAST, PostgresServer
 from tests.servers.shared import fresh_url
 from tests.worker.helpers import until, working
-from windlass import Context, Job, Windlass
-from windlass.errors import SchemaTooNew, StoreUnavailable
+from tidewheel import Context, Job, Tidewheel
+from tidewheel.errors import SchemaTooNew, StoreUnavailable
 
 LEASE = 2.0
 
 
 @asynccontextmanager
-async def app_on(url: str, **settings: Any) -> AsyncIterator[Windlass]:
-    async with Windlass(url, lease=LEASE, **settings) as app:
+async def app_on(url: str, **settings: Any) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel(url, lease=LEASE, **settings) as app:
         yield app
 
 
@@ -40,7 +40,7 @@ async def test_work_goes_on_after_a_lock_of_half_a_minute(postgres_url: str) -> 
     assert runs == 200
 
 
-async def insist(app: Windlass, key: str) -> Job[Any]:
+async def insist(app: Tidewheel, key: str) -> Job[Any]:
     """What a caller does that is told after ten seconds that the store is not available."""
     while True:
         try:
@@ -51,7 +51,7 @@ async def insist(app: Windlass, key: str) -> Job[Any]:
 
 async def _lock_and_go_on(url: str, *, seconds: float, lease: float) -> int:
     """How many runs it took for two hundred jobs."""
-    async with Windlass(url, lease=lease) as app:
+    async with Tidewheel(url, lease=lease) as app:
         runs = 0
 
         @app.task(max_attempts=10)
@@ -191,6 +191,6 @@ async def test_a_running_worker_outlives_a_newer_schema_and_a_new_one_of_its_kin
                 )
             jobs = await old.enqueue_many("work", [{}] * 50)
             assert [await job.result(timeout=PATIENCE) for job in jobs] == ["done"] * 50
-            with pytest.raises(SchemaTooNew, match="upgrade Windlass"):
-                await Windlass(url).open()
+            with pytest.raises(SchemaTooNew, match="upgrade Tidewheel"):
+                await Tidewheel(url).open()
         assert await old.check() == []

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.sites import of_kind, runs_by_job, starts_recorded
 from tests.patience import PATIENCE
 from tests.worker.processes import Site, stop
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
@@ -18,7 +18,7 @@ NUMBER = 5
 
 
 async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
-    site: Site, app: Windlass
+    site: Site, app: Tidewheel
 ) -> None:
     """SIGSTOP, another worker of the same name runs the jobs, SIGCONT: every late write is refused."""
     gate = site.directory / "gate"
@@ -51,7 +51,7 @@ async def test_a_worker_frozen_past_its_lease_can_write_nothing_about_its_jobs(
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
 async def test_a_worker_killed_between_effect_and_settlement_has_its_effect_repeated(
-    site: Site, app: Windlass
+    site: Site, app: Tidewheel
 ) -> None:
     """At least once: the effect happens twice, the job completes once, whatever the next worker's name."""
     job = await app.enqueue("killed_after_effect")

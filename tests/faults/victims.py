@@ -1,6 +1,6 @@
 """Handlers that misbehave, run by a worker in a process of its own.
 
-``python -m tests.faults.victims`` with WINDLASS_URL, WINDLASS_LEASE and EVENTS set; NAME names the worker.
+``python -m tests.faults.victims`` with TIDEWHEEL_URL, TIDEWHEEL_LEASE and EVENTS set; NAME names the worker.
 What they do is logged as the victims of ``tests/worker`` log it, with whatever else a test wants to know.
 """
 
@@ -19,11 +19,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from windlass import Context, Windlass
-from windlass.model import NewStep, Progress, Report, Settlement
-from windlass.outcome import Completed
+from tidewheel import Context, Tidewheel
+from tidewheel.model import NewStep, Progress, Report, Settlement
+from tidewheel.outcome import Completed
 
-app = Windlass()
+app = Tidewheel()
 T = TypeVar("T")
 
 _events = (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from windlass.clock import MICROSECONDS, to_microseconds
-from windlass.conditions import (
+from tidewheel.clock import MICROSECONDS, to_microseconds
+from tidewheel.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -26,11 +26,11 @@ from windlass.conditions import (
     LastErrorHolds,
     Not,
 )
-from windlass.errors import InvalidFilter, InvalidInput
-from windlass.filtering import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, describe_fields, parse
-from windlass.filtering.meaning import STATES
-from windlass.model import Shown, State
-from windlass.security import SecurityContext, acting_as
+from tidewheel.errors import InvalidFilter, InvalidInput
+from tidewheel.filtering import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, describe_fields, parse
+from tidewheel.filtering.meaning import STATES
+from tidewheel.model import Shown, State
+from tidewheel.security import SecurityContext, acting_as
 
 NOW = to_microseconds(datetime(2030, 1, 31, 9, 30, tzinfo=UTC))
 MIDNIGHT = to_microseconds(datetime(2030, 1, 31, tzinfo=UTC))

@@ -8,14 +8,14 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.clock import MICROSECONDS
-from windlass.conditions import holds
-from windlass.filtering import parse
-from windlass.fingerprints import of_job
-from windlass.model import JobFilter, JobRecord, State
-from windlass.narrowing import narrowed
-from windlass.stores.memory.reading import _matches
-from windlass.testing.agreement.conditions import conditions
+from tidewheel.clock import MICROSECONDS
+from tidewheel.conditions import holds
+from tidewheel.filtering import parse
+from tidewheel.fingerprints import of_job
+from tidewheel.model import JobFilter, JobRecord, State
+from tidewheel.narrowing import narrowed
+from tidewheel.stores.memory.reading import _matches
+from tidewheel.testing.agreement.conditions import conditions
 
 NOW = 2_000_000_000 * MICROSECONDS
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ODD_HOURS = {
@@ -41,7 +41,7 @@ ODD_HOURS = {
 async def test_a_due_time_is_the_instant_its_zone_says_it_is(name: str) -> None:
     """To the microsecond, whatever the clocks of that place do around it."""
     given, meant = ODD_HOURS[name]
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         job = await app.enqueue("work", run_at=given)
         await job.refresh()
     assert job.run_at == meant

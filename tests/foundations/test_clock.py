@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime, to_microseconds
-from windlass.errors import InvalidInput
-from windlass.testing.clock import FrozenClock
+from tidewheel.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime, to_microseconds
+from tidewheel.errors import InvalidInput
+from tidewheel.testing.clock import FrozenClock
 
 
 @given(st.datetimes(dt.datetime(1970, 1, 1), timezones=st.just(dt.UTC)))  # noqa: DTZ001 - bounds are naive

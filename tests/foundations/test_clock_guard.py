@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from windlass.clock import MICROSECONDS
-from windlass.clock_guard import CONFIRM_SECONDS, TOLERANCE_SECONDS, ClockGuard, History, Look, decide
-from windlass.testing.clock import FrozenClock
+from tidewheel.clock import MICROSECONDS
+from tidewheel.clock_guard import CONFIRM_SECONDS, TOLERANCE_SECONDS, ClockGuard, History, Look, decide
+from tidewheel.testing.clock import FrozenClock
 
 DAY = 86_400.0
 START = Look(1_000 * MICROSECONDS, 0.0)

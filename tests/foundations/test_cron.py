@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass import Cron, Every, InvalidInput
-from windlass.clock import MICROSECONDS, to_datetime, to_microseconds
-from windlass.cron import MAX_COUNTED, due, load, next_runs
+from tidewheel import Cron, Every, InvalidInput
+from tidewheel.clock import MICROSECONDS, to_datetime, to_microseconds
+from tidewheel.cron import MAX_COUNTED, due, load, next_runs
 
 
 def _at(text: str) -> int:

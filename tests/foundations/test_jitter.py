@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import windlass
-from windlass import Windlass
-from windlass.jitter import GENERATOR, jitter
+import tidewheel
+from tidewheel import Tidewheel
+from tidewheel.jitter import GENERATOR, jitter
 
 
 def test_no_module_draws_from_the_generator_of_the_program() -> None:
     """A program that seeds ``random`` gets its sequence, whatever our threads do beside it."""
-    package = Path(windlass.__file__).parent
+    package = Path(tidewheel.__file__).parent
     wrong = []
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -34,9 +34,9 @@ def test_no_module_draws_from_the_generator_of_the_program() -> None:
 
 async def test_a_worker_leaves_the_sequence_of_the_program_alone(tmp_path: Path) -> None:
     """Retries, polls and heartbeats wait for random times, and none of them comes from ``random``."""
-    app = Windlass(f"sqlite:///{tmp_path}/jobs.db", check_on_start=False)
+    app = Tidewheel(f"sqlite:///{tmp_path}/jobs.db", check_on_start=False)
 
-    @app.task(max_attempts=2, retry=windlass.Retry.fixed(0.01))
+    @app.task(max_attempts=2, retry=tidewheel.Retry.fixed(0.01))
     def flaky(fail: bool) -> None:
         if fail:
             raise ValueError("once more")

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from windlass.clock import to_datetime
-from windlass.model import (
+from tidewheel.clock import to_datetime
+from tidewheel.model import (
     FINAL_STATES,
     FOREVER,
     Claimed,
@@ -23,7 +23,7 @@ from windlass.model import (
     Stats,
     TopicStats,
 )
-from windlass.testing.conformance.building import job
+from tidewheel.testing.conformance.building import job
 
 NOW = 1_000_000
 

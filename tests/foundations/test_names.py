@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import windlass
-from windlass.access.rule_parsing import parse
-from windlass.errors import ConfigurationError, WindlassError
-from windlass.filters import check_filter, check_state
-from windlass.mismatch import describe
-from windlass.names import MAX_SUGGESTED_LENGTH, MAX_SUGGESTIONS, clip, suggest
-from windlass.settings import load_settings
+import tidewheel
+from tidewheel.access.rule_parsing import parse
+from tidewheel.errors import ConfigurationError, TidewheelError
+from tidewheel.filters import check_filter, check_state
+from tidewheel.mismatch import describe
+from tidewheel.names import MAX_SUGGESTED_LENGTH, MAX_SUGGESTIONS, clip, suggest
+from tidewheel.settings import load_settings
 
 HOSTILE = "nmae" * 100_000
 
@@ -53,7 +53,7 @@ def test_a_name_is_compared_with_a_limited_number() -> None:
 
 def test_one_module_searches_for_near_names() -> None:
     """The limits of ``suggest`` hold because nothing else compares texts by likeness."""
-    package = Path(windlass.__file__).parent
+    package = Path(tidewheel.__file__).parent
     users = [path.name for path in package.rglob("*.py") if "difflib" in path.read_text("utf-8")]
     assert users == ["names.py"]
 
@@ -70,7 +70,7 @@ def test_a_clipped_text_says_how_long_it_was() -> None:
         lambda: check_filter({"where": f"{HOSTILE}:1"}, now=0),
         lambda: check_state(HOSTILE),
         lambda: load_settings({HOSTILE: 1}),
-        lambda: load_settings({}, environment={"WINDLASS_LEASE": HOSTILE}),
+        lambda: load_settings({}, environment={"TIDEWHEEL_LEASE": HOSTILE}),
         lambda: parse("manage_rule", f"{HOSTILE} = 1", with_body=False),
     ],
     ids=["filter", "state", "unknown setting", "value of a setting", "rule"],
@@ -78,7 +78,7 @@ def test_a_clipped_text_says_how_long_it_was() -> None:
 def test_a_refusal_does_not_repeat_a_long_value(refuse: object) -> None:
     """Messages reach logs and other people's terminals."""
     assert callable(refuse)
-    with pytest.raises((WindlassError, ConfigurationError)) as refused:
+    with pytest.raises((TidewheelError, ConfigurationError)) as refused:
         refuse()
     assert len(str(refused.value)) < 5000
 

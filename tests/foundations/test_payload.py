@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass import payload
-from windlass.errors import InvalidPayload, LimitExceeded
+from tidewheel import payload
+from tidewheel.errors import InvalidPayload, LimitExceeded
 
 LIMIT = 65_536
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from windlass.clock import to_datetime
-from windlass.model import (
+from tidewheel.clock import to_datetime
+from tidewheel.model import (
     Claimed,
     ClaimRequest,
     JobError,
@@ -26,11 +26,11 @@ from windlass.model import (
     Settlement,
     State,
 )
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from windlass.stores import Store, create_store
-from windlass.stores.protocol import StoreLimits
-from windlass.testing.clock import FrozenClock
-from windlass.timeline import Happening, TimelineEntry, timeline
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.stores import Store, create_store
+from tidewheel.stores.protocol import StoreLimits
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.timeline import Happening, TimelineEntry, timeline
 
 BOOM = JobError("boom", "it broke")
 LEASE = 60.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.model import ROOT_TENANT, Enqueued, NewJob, Rescued, State
-from windlass.stores.http import HttpStore
-from windlass.stores.protocol import MAX_BATCH, Store
+from tidewheel.model import ROOT_TENANT, Enqueued, NewJob, Rescued, State
+from tidewheel.stores.http import HttpStore
+from tidewheel.stores.protocol import MAX_BATCH, Store
 
 
 class StoreWithServer(HttpStore):

@@ -12,7 +12,7 @@ from tests.http.serving import Served, serving
 from tests.http.unsuited import NAMES
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
-pytest.register_assert_rewrite("windlass.testing.conformance")
+pytest.register_assert_rewrite("tidewheel.testing.conformance")
 
 HERE = Path(__file__).parent
 

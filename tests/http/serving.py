@@ -10,20 +10,20 @@ from typing import Any, cast
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from windlass import Windlass
-from windlass.server import Api, create_api
-from windlass.server.connection import EXTENSION
-from windlass.server.problems import NOT_FOUND, Problem
-from windlass.server.route import ROOT
-from windlass.server.running import ApiServer, listen, url_of
-from windlass.server.transport import respond_problem
+from tidewheel import Tidewheel
+from tidewheel.server import Api, create_api
+from tidewheel.server.connection import EXTENSION
+from tidewheel.server.problems import NOT_FOUND, Problem
+from tidewheel.server.route import ROOT
+from tidewheel.server.running import ApiServer, listen, url_of
+from tidewheel.server.transport import respond_problem
 
 
 class Switch:
     """Serves one API after the other: a server takes longer to begin and to end than most tests."""
 
     def __init__(self) -> None:
-        self.app = Windlass("memory://")  # whose settings the server goes by
+        self.app = Tidewheel("memory://")  # whose settings the server goes by
         self.closing = asyncio.Event()
         self.api: Api | None = None
         self.requests: list[tuple[str, str]] = []
@@ -130,7 +130,7 @@ class Served:
         return sum(requested == path for _, requested in self.requests)
 
     @asynccontextmanager
-    async def api_of(self, app: Windlass) -> AsyncIterator[Api]:
+    async def api_of(self, app: Tidewheel) -> AsyncIterator[Api]:
         """Serve this app for a while."""
         api = create_api(app)
         await api.open()
@@ -161,6 +161,6 @@ async def serving() -> AsyncIterator[Served]:
         await running
 
 
-async def key_of(app: Windlass, **options: Any) -> str:
+async def key_of(app: Tidewheel, **options: Any) -> str:
     """A new API key, good for everything unless told otherwise."""
     return (await app.access.create_key(**({"superuser": True} | options))).key

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.http.serving import Served, key_of
-from windlass import Context, Fail, Windlass
+from tidewheel import Context, Fail, Tidewheel
 
 KNOWN = "@request.auth.id != ''"
 """The rule under which whoever shows a key may."""
@@ -18,7 +18,7 @@ class Shop:
     """The app of one side, and what its handlers are told and tell."""
 
     def __init__(self, url: str, **settings: Any) -> None:
-        self.app = Windlass(url, **{"shutdown_grace": 5.0, **settings})
+        self.app = Tidewheel(url, **{"shutdown_grace": 5.0, **settings})
         self.begun = asyncio.Event()
         self.let_go = asyncio.Event()
 

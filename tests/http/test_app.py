@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
 from tests.patience import PATIENCE
-from windlass import (
+from tidewheel import (
     HandlerNotFound,
     InvalidFilter,
     InvalidPayload,
@@ -25,12 +25,12 @@ from windlass import (
     ParentNotFound,
     ResultTimeout,
     Retry,
+    Tidewheel,
     TopicLimits,
-    Windlass,
     WrongState,
     results,
 )
-from windlass.model import State
+from tidewheel.model import State
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -290,7 +290,7 @@ async def test_a_topic_is_named_by_its_own_name(topic: str, server: Shop, client
 
 async def test_what_is_wrong_is_told_by_the_same_exceptions(client: Shop) -> None:
     """An error of the server is the one that would have been raised here."""
-    bare = Windlass(client.app.url, token=client.app.settings.token)
+    bare = Tidewheel(client.app.url, token=client.app.settings.token)
     async with bare:
         with pytest.raises(HandlerNotFound, match="'nobody'"):
             await bare.enqueue("nobody", {})

@@ -17,25 +17,25 @@ import pytest_asyncio
 
 from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     LimitExceeded,
     NotOpen,
     NotOverHttp,
     StoreError,
     StoreUnavailable,
-    Windlass,
+    Tidewheel,
 )
-from windlass.errors import UsedAfterFork
-from windlass.model import FOREVER
-from windlass.server import create_api
-from windlass.server import problems as served_problems
-from windlass.settings import load_settings
-from windlass.stores import create_store
-from windlass.stores.http import client as client_module
-from windlass.stores.http.problems import ProblemDocument, error_of
+from tidewheel.errors import UsedAfterFork
+from tidewheel.model import FOREVER
+from tidewheel.server import create_api
+from tidewheel.server import problems as served_problems
+from tidewheel.settings import load_settings
+from tidewheel.stores import create_store
+from tidewheel.stores.http import client as client_module
+from tidewheel.stores.http.problems import ProblemDocument, error_of
 
-TOKEN = "wl_0123456789abcdef_seldomseen"  # noqa: S105 - that of nobody
+TOKEN = "tw_0123456789abcdef_seldomseen"  # noqa: S105 - that of nobody
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -57,7 +57,7 @@ def repeats_come_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def something_else(answer: bytes) -> AsyncIterator[str]:
-    """A server that is not Windlass, and says this to everybody."""
+    """A server that is not Tidewheel, and says this to everybody."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -90,8 +90,8 @@ def empty_page() -> bytes:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://ada:hunter2@host", "token= or WINDLASS_TOKEN"),
-        ("https://hunter2@host", "token= or WINDLASS_TOKEN"),
+        ("http://ada:hunter2@host", "token= or TIDEWHEEL_TOKEN"),
+        ("https://hunter2@host", "token= or TIDEWHEEL_TOKEN"),
         ("http:hunter2@host", "names no host"),
         ("http://", "names no host"),
         ("http://host:99999", "no URL"),
@@ -102,7 +102,7 @@ def empty_page() -> bytes:
 def test_an_address_that_cannot_work_is_refused(url: str, words: str) -> None:
     """When the app is made, and without repeating what may be a password."""
     with pytest.raises(ConfigurationError) as told:
-        Windlass(url)
+        Tidewheel(url)
     assert words in str(told.value)
     assert "hunter2" not in str(told.value)
 
@@ -111,13 +111,13 @@ def test_an_address_that_cannot_work_is_refused(url: str, words: str) -> None:
 def test_a_token_that_cannot_be_one_is_refused_unseen(token: str) -> None:
     """A header made of it would be another header."""
     with pytest.raises(ConfigurationError, match="characters that no API key has") as told:
-        Windlass("http://host", token=token)
+        Tidewheel("http://host", token=token)
     assert token not in str(told.value)
 
 
 def test_url_and_token_come_from_the_environment() -> None:
     """No line of code has to know them."""
-    settings = load_settings({}, environment={"WINDLASS_URL": "https://q", "WINDLASS_TOKEN": TOKEN})
+    settings = load_settings({}, environment={"TIDEWHEEL_URL": "https://q", "TIDEWHEEL_TOKEN": TOKEN})
     assert (settings.url, settings.token) == ("https://q", TOKEN)
     assert TOKEN not in repr(settings)
 
@@ -125,20 +125,20 @@ def test_url_and_token_come_from_the_environment() -> None:
 def test_without_its_library_the_command_to_install_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an extra: most have a database."""
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'windlass\[http\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'tidewheel\[http\]'"):
         create_store("http://host")
 
 
 def test_a_store_is_shown_without_its_token() -> None:
     """In a traceback or a debugger."""
-    app, store = Windlass("http://host", token=TOKEN), create_store("http://host", token=TOKEN)
+    app, store = Tidewheel("http://host", token=TOKEN), create_store("http://host", token=TOKEN)
     for shown in (repr(app), repr(store), repr(store.sibling()), str(vars(store))):
         assert TOKEN not in shown
 
 
 def test_no_server_is_built_upon_a_server() -> None:
     """It would have no keys to let anybody in by, and none of the verbs of those who pull by hand."""
-    app = Windlass("http://host")
+    app = Tidewheel("http://host")
     with pytest.raises(NotOverHttp, match="is a server already"):
         create_api(app)
     with pytest.raises(NotOverHttp, match="needs the database, too"):
@@ -149,10 +149,10 @@ async def test_an_api_is_found_where_it_is_mounted(served: Served, server: Shop)
     """With a path in front, with a slash at its end, or with the path that every route has."""
     token = (await server.app.access.create_key(superuser=True)).key
     for tail in ("/", "/api/jobs", "/api/jobs/"):
-        async with Windlass(served.url + tail, token=token) as app:
+        async with Tidewheel(served.url + tail, token=token) as app:
             assert (await app.count()).total == 0
-    app = Windlass(served.url + "/elsewhere", token=token)
-    with pytest.raises(ConfigurationError, match="older Windlass"):
+    app = Tidewheel(served.url + "/elsewhere", token=token)
+    with pytest.raises(ConfigurationError, match="older Tidewheel"):
         await app.open()
 
 
@@ -164,7 +164,7 @@ async def test_a_server_that_is_not_there_is_told() -> None:
     async with something_else(b"") as url:
         pass
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        await Windlass(url).open()
+        await Tidewheel(url).open()
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ async def test_a_server_that_is_not_there_is_told() -> None:
         (b"", StoreUnavailable),
     ],
 )
-async def test_something_else_is_told_from_a_windlass(answer: bytes, kind: type[Exception]) -> None:
+async def test_something_else_is_told_from_a_tidewheel(answer: bytes, kind: type[Exception]) -> None:
     """Before anything is enqueued there, and the token goes no further."""
     async with something_else(answer) as url:
         with pytest.raises(kind) as told:
-            await Windlass(url, token=TOKEN).open()
+            await Tidewheel(url, token=TOKEN).open()
         assert type(told.value) is kind
 
 
@@ -190,7 +190,7 @@ async def test_a_server_that_has_moved_tells_where_to() -> None:
     """Most often it is the same one with https; the token is not carried there by itself."""
     async with something_else(page("308 Moved", "location: https://u:hunter2@elsewhere/")) as url:
         with pytest.raises(ConfigurationError, match=r"on to 'https://u:\*\*\*@elsewhere/'"):
-            await Windlass(url, token=TOKEN).open()
+            await Tidewheel(url, token=TOKEN).open()
 
 
 @pytest.mark.parametrize(
@@ -208,12 +208,12 @@ async def test_what_the_environment_names_in_vain_is_told(
     client_module._certificates.cache_clear()
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=name) as told:
-        await Windlass("http://host").open()
+        await Tidewheel("http://host").open()
     assert "hunter2" not in "".join(traceback.format_exception(told.value))
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "200 OK"])
-async def test_a_page_of_a_proxy_is_an_outage_once_a_windlass_has_answered(
+async def test_a_page_of_a_proxy_is_an_outage_once_a_tidewheel_has_answered(
     status: str, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proxies say 404, or have a page for it, while what is behind them is replaced; that must not end a

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.conditions import (
+from tidewheel.conditions import (
     ALWAYS,
     NEVER,
     AllOf,
@@ -22,11 +22,11 @@ from windlass.conditions import (
     Path,
     holds,
 )
-from windlass.errors import NotOverHttp
-from windlass.filtering import parse
-from windlass.ids import new_id
-from windlass.model import AttemptRecord, JobError, JobRecord, Shown, State
-from windlass.stores.http.conditions import written
+from tidewheel.errors import NotOverHttp
+from tidewheel.filtering import parse
+from tidewheel.ids import new_id
+from tidewheel.model import AttemptRecord, JobError, JobRecord, Shown, State
+from tidewheel.stores.http.conditions import written
 
 NOW = 1_767_225_600_000_000
 

@@ -14,11 +14,11 @@ import pytest_asyncio
 from tests.http.beside import StoreWithServer
 from tests.http.serving import Served, key_of
 from tests.http.unsuited import NAMES
-from windlass import Windlass
-from windlass.stores.protocol import Store, StoreLimits
-from windlass.testing import conformance
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance import *  # noqa: F403
+from tidewheel import Tidewheel
+from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.testing import conformance
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance import *  # noqa: F403
 
 TASKS = ("send", "digest", "t", "u", "x", "y", "z", "calm")
 """Known to the server by name. None of them is a topic of the suite: a job for the topic would be one for the
@@ -41,9 +41,9 @@ TOPICS = tuple(sorted(topics_of_the_suite()))[:1000]
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
 
-def make_app(clock: FrozenClock, limits: StoreLimits) -> Windlass:
+def make_app(clock: FrozenClock, limits: StoreLimits) -> Tidewheel:
     """What a server has to know of jobs to let them in: their tasks by name, or their topics."""
-    app = Windlass(
+    app = Tidewheel(
         "memory://",
         clock=clock,
         allowed_topics=TOPICS,

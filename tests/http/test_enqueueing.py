@@ -10,7 +10,7 @@ from tests.http.serving import Served
 from tests.http.shop import KNOWN, Shop, client_side, server_side
 from tests.patience import PATIENCE
 from tests.worker.helpers import working
-from windlass import InvalidInput, JobFailed, KeyInUse, LimitExceeded, SecurityContext, acting_as
+from tidewheel import InvalidInput, JobFailed, KeyInUse, LimitExceeded, SecurityContext, acting_as
 
 HIDING = f"{KNOWN} && priority > 5"
 """A rule that shows its callers nothing of the jobs here."""

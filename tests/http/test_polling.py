@@ -6,8 +6,8 @@ import asyncio
 import socket
 import time
 
-from windlass.model import Claim, ClaimRequest, Lane
-from windlass.stores.http.polling import TICK_SECONDS, Poll
+from tidewheel.model import Claim, ClaimRequest, Lane
+from tidewheel.stores.http.polling import TICK_SECONDS, Poll
 
 
 class _Answering:

@@ -16,14 +16,14 @@ import pytest
 
 from tests.cli.processes import COMMAND, Process, Project, wait_until
 from tests.patience import PATIENCE
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 APP = """
 import asyncio
 from pathlib import Path
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass()
+app = Tidewheel()
 
 @app.task
 async def double(number: int) -> int:
@@ -48,14 +48,14 @@ def free_port() -> int:
 @contextlib.contextmanager
 def serving(project: Project, port: int) -> Iterator[Process]:
     url = f"{project.url}?synchronous=normal"
-    with project.start("serve", "shop:app", "--port", str(port), WINDLASS_URL=url) as process:
+    with project.start("serve", "shop:app", "--port", str(port), TIDEWHEEL_URL=url) as process:
         process.wait_for(rf"on http://127\.0\.0\.1:{port}")
         yield process
 
 
 def key_of(project: Project) -> str:
     async def make() -> str:
-        async with Windlass(project.url) as app:
+        async with Tidewheel(project.url) as app:
             return (await app.access.create_key(superuser=True)).key
 
     return asyncio.run(make())
@@ -68,8 +68,8 @@ def test_a_worker_lives_through_the_death_of_its_server(tmp_path: Path) -> None:
     """
     project, port = Project(tmp_path), free_port()
     project.write("shop.py", APP)
-    there = {"WINDLASS_URL": f"http://127.0.0.1:{port}", "WINDLASS_TOKEN": key_of(project)}
-    app = Windlass(there["WINDLASS_URL"], token=there["WINDLASS_TOKEN"])
+    there = {"TIDEWHEEL_URL": f"http://127.0.0.1:{port}", "TIDEWHEEL_TOKEN": key_of(project)}
+    app = Tidewheel(there["TIDEWHEEL_URL"], token=there["TIDEWHEEL_TOKEN"])
     with project.start("worker", "shop:app", **there) as worker:
         worker.wait_for("cannot be reached")  # it may be there before its server
         with serving(project, port) as server:
@@ -89,7 +89,7 @@ def test_a_worker_lives_through_the_death_of_its_server(tmp_path: Path) -> None:
             assert queue.enqueue("double", {"number": 2}).result(timeout=PATIENCE) == 4
             worker.signal(signal.SIGTERM)
             assert worker.wait() == 0
-            assert there["WINDLASS_TOKEN"] not in worker.text
+            assert there["TIDEWHEEL_TOKEN"] not in worker.text
             assert "HTTP Request" not in worker.text
             late = queue.enqueue("double", {"number": 1})
             said = subprocess.run(

@@ -8,7 +8,7 @@ from tests.http.serving import Served, key_of
 from tests.http.shop import Shop, server_side
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import JobFailed
+from tidewheel import JobFailed
 
 TIME = "/time"
 

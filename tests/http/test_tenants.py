@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
-from windlass import InvalidInput, JobNotFound, NotOverHttp, SecurityContext, acting_as
-from windlass.model import ClaimRequest, JobFilter, Lane, State, Verdict
-from windlass.stores.protocol import Store
+from tidewheel import InvalidInput, JobNotFound, NotOverHttp, SecurityContext, acting_as
+from tidewheel.model import ClaimRequest, JobFilter, Lane, State, Verdict
+from tidewheel.stores.protocol import Store
 
 OWNERS = ("root", "acme")
 WHOSE = (*OWNERS, "nobody", None)

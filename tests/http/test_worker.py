@@ -15,7 +15,7 @@ from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
 from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, take_away, until, working
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     Context,
     Cron,
@@ -24,17 +24,17 @@ from windlass import (
     NotOpen,
     NotPermitted,
     StoreUnavailable,
+    Tidewheel,
     TopicLimits,
-    Windlass,
 )
-from windlass.limits import LimitsOrigin
-from windlass.model import Claim, ClaimRequest, Lane, NewStep, Report, Settlement
-from windlass.outcome import Completed, Released
-from windlass.stores.http import claiming, polling, renewing
-from windlass.stores.http import client as client_module
-from windlass.stores.http.reserving import Reserving
-from windlass.stores.http.returning import Returning
-from windlass.stores.http.working import WORK
+from tidewheel.limits import LimitsOrigin
+from tidewheel.model import Claim, ClaimRequest, Lane, NewStep, Report, Settlement
+from tidewheel.outcome import Completed, Released
+from tidewheel.stores.http import claiming, polling, renewing
+from tidewheel.stores.http import client as client_module
+from tidewheel.stores.http.reserving import Reserving
+from tidewheel.stores.http.returning import Returning
+from tidewheel.stores.http.working import WORK
 
 RESERVE, EXTEND, SETTLE = f"{WORK}/reserve", f"{WORK}/extend", f"{WORK}/settle"
 
@@ -240,7 +240,7 @@ async def test_a_server_without_workers_is_told_by_a_claim(
     """It ends the worker, with what may be wrong."""
     del server
     served.switch.unknown.add(RESERVE)
-    with pytest.raises(ConfigurationError, match="older Windlass"):
+    with pytest.raises(ConfigurationError, match="older Tidewheel"):
         await client.app.run_until_idle(handle_signals=False)
 
 
@@ -596,7 +596,7 @@ class Greeting:
 async def test_batches_are_gathered(server: Shop, served: Served) -> None:
     """One call for several jobs, each settled by itself."""
     calls: list[int] = []
-    client = Windlass(served.url, token=(await server.app.access.create_key(superuser=True)).key)
+    client = Tidewheel(served.url, token=(await server.app.access.create_key(superuser=True)).key)
 
     @client.task(batch=10)
     async def greet(jobs: list[Greeting]) -> list[str]:
@@ -619,14 +619,14 @@ async def test_it_is_on_the_list_of_workers(server: Shop, client: Shop) -> None:
     await until(lambda: _listed(server.app, []))
 
 
-async def _listed(app: Windlass, names: list[str]) -> bool:
+async def _listed(app: Tidewheel, names: list[str]) -> bool:
     return [info.name for info in await app.workers()] == names
 
 
 async def test_limits_that_tasks_declare_are_written(server: Shop, served: Served) -> None:
     """As by a worker beside the database; what an operator has set stands."""
     token = (await server.app.access.create_key(superuser=True)).key
-    client = Windlass(served.url, token=token)
+    client = Tidewheel(served.url, token=token)
 
     @client.task(limits=TopicLimits(concurrency=2))
     async def greet(name: str) -> str:
@@ -653,7 +653,7 @@ async def test_schedules_are_left_to_the_server(
 async def test_transactions_say_that_there_are_none(server: Shop, served: Served) -> None:
     """A handler that wants one fails with what to do instead."""
     token = (await server.app.access.create_key(superuser=True)).key
-    client = Windlass(served.url, token=token)
+    client = Tidewheel(served.url, token=token)
 
     @client.task(name="greet", max_attempts=1)
     async def wants_a_transaction(ctx: Context, name: str) -> None:
@@ -707,9 +707,9 @@ async def test_a_key_that_is_not_for_workers_ends_it(
 async def test_a_wrong_token_is_told(served: Served, server: Shop) -> None:
     """By the first call that needs one, whatever it is."""
     del server
-    shop = Shop(served.url, token="wl_0123456789abcdef_wrong")  # noqa: S106 - that of nobody
+    shop = Shop(served.url, token="tw_0123456789abcdef_wrong")  # noqa: S106 - that of nobody
     async with shop.app:
-        with pytest.raises(NotAuthenticated, match="WINDLASS_TOKEN"):
+        with pytest.raises(NotAuthenticated, match="TIDEWHEEL_TOKEN"):
             await shop.greet.enqueue(name="Ada")
         with pytest.raises(NotAuthenticated):
             await shop.app.run_until_idle(handle_signals=False)

@@ -21,9 +21,9 @@ from flask import Flask, current_app, g
 from tests.cli.processes import Process, wait_until
 from tests.docs.pages import ROOT
 from tests.patience import PATIENCE
-from windlass import ConfigurationError, SecurityContext, Windlass, acting_as
-from windlass.integrations.flask import FlaskWindlass, current_windlass
-from windlass.testing import in_memory
+from tidewheel import ConfigurationError, SecurityContext, Tidewheel, acting_as
+from tidewheel.integrations.flask import FlaskTidewheel, current_tidewheel
+from tidewheel.testing import in_memory
 
 REPORTS = ROOT / "examples/flask_app/reports.py"
 
@@ -34,25 +34,25 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def queue() -> Iterator[FlaskWindlass]:
-    made = FlaskWindlass("memory://", shutdown_grace=10)
+def queue() -> Iterator[FlaskTidewheel]:
+    made = FlaskTidewheel("memory://", shutdown_grace=10)
     yield made
     made.sync.close()
 
 
-def create_app(queue: FlaskWindlass, **config: Any) -> Flask:
+def create_app(queue: FlaskTidewheel, **config: Any) -> Flask:
     app = Flask("shop")
     app.config.from_mapping(OWNER="Ada", **config)
     queue.init_app(app)
 
     @app.post("/jobs/<name>")
     def enqueue(name: str) -> str:
-        return str(current_windlass.sync.enqueue(name).id)
+        return str(current_tidewheel.sync.enqueue(name).id)
 
     return app
 
 
-def test_handlers_run_in_an_application_context_of_their_own(queue: FlaskWindlass) -> None:
+def test_handlers_run_in_an_application_context_of_their_own(queue: FlaskTidewheel) -> None:
     """All kinds, and their callbacks, see ``current_app``; no job sees another's ``g``."""
     seen: list[Any] = []
 
@@ -67,7 +67,7 @@ def test_handlers_run_in_an_application_context_of_their_own(queue: FlaskWindlas
     queue.task(visit_async)
     queue.task(name="visit_partly")(functools.partial(visit))
     app = create_app(queue)
-    with app.app_context():  # as under ``flask windlass worker``
+    with app.app_context():  # as under ``flask tidewheel worker``
         for name in ("visit", "visit_async", "visit_partly"):
             queue.sync.enqueue(name, {"what": name})
         queue.sync.run_until_idle()
@@ -79,13 +79,13 @@ def test_handlers_run_in_an_application_context_of_their_own(queue: FlaskWindlas
     ]
 
 
-def test_a_task_keeps_its_name_its_types_and_its_checks(queue: FlaskWindlass) -> None:
+def test_a_task_keeps_its_name_its_types_and_its_checks(queue: FlaskTidewheel) -> None:
     """The context around a function changes nothing about the task that is made of it."""
 
     def send(user_id: int, note: str = "") -> list[int]:
         return [user_id]
 
-    task, plain = queue.task(send), Windlass("memory://").task(send)
+    task, plain = queue.task(send), Tidewheel("memory://").task(send)
     assert (task.name, task.location) == (plain.name, plain.location)
     assert queue.json_schema() == plain.app.json_schema()
     with pytest.raises(ConfigurationError, match="is no function"):
@@ -93,7 +93,7 @@ def test_a_task_keeps_its_name_its_types_and_its_checks(queue: FlaskWindlass) ->
 
 
 def test_a_handler_without_an_application_says_what_to_do(
-    queue: FlaskWindlass, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: FlaskTidewheel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A worker that Flask did not start looks for FLASK_APP, and says so when there is none."""
     monkeypatch.chdir(tmp_path)
@@ -107,39 +107,39 @@ def test_a_handler_without_an_application_says_what_to_do(
         send()
 
 
-def test_the_configuration_chooses_the_database(queue: FlaskWindlass, url: str, tmp_path: Path) -> None:
+def test_the_configuration_chooses_the_database(queue: FlaskTidewheel, url: str, tmp_path: Path) -> None:
     """A factory that makes an application for each test gives each its own jobs."""
     queue.task(name="hello")(_hello)
-    app = create_app(queue, WINDLASS_URL=url)
+    app = create_app(queue, TIDEWHEEL_URL=url)
     assert app.test_client().post("/jobs/hello").status_code == 200
     assert (queue.url, queue.settings.url, queue.sync.count().total) == (url, url, 1)
-    other = create_app(queue, WINDLASS_URL=url.replace("jobs.db", "other.db"))
+    other = create_app(queue, TIDEWHEEL_URL=url.replace("jobs.db", "other.db"))
     assert queue.sync.count().total == 0
     assert other.test_client().post("/jobs/hello").status_code == 200
-    create_app(queue, WINDLASS_URL=url)
+    create_app(queue, TIDEWHEEL_URL=url)
     assert queue.sync.count().total == 1
 
 
-def test_an_application_that_names_no_database_gets_the_given_one(queue: FlaskWindlass, url: str) -> None:
+def test_an_application_that_names_no_database_gets_the_given_one(queue: FlaskTidewheel, url: str) -> None:
     """Not the one of an application before it."""
-    create_app(queue, WINDLASS_URL=url)
+    create_app(queue, TIDEWHEEL_URL=url)
     create_app(queue)
     assert (queue.url, queue.settings.url) == ("memory://", "memory://")
 
 
-def test_a_refused_database_leaves_the_queue_where_it_was(queue: FlaskWindlass) -> None:
+def test_a_refused_database_leaves_the_queue_where_it_was(queue: FlaskTidewheel) -> None:
     """The next application works, whatever was wrong with this one."""
     with pytest.raises(ConfigurationError, match="names no store"):
-        create_app(queue, WINDLASS_URL="nonsense://")
+        create_app(queue, TIDEWHEEL_URL="nonsense://")
     assert (queue.url, queue.settings.url) == ("memory://", "memory://")
 
 
 def test_an_application_made_by_a_test_in_memory_stays_in_memory(url: str, tmp_path: Path) -> None:
     """Its configuration may name the real database: that is for later, and no test comes near it."""
-    queue = FlaskWindlass("memory://")
+    queue = FlaskTidewheel("memory://")
     queue.task(name="hello")(_hello)
     with in_memory(queue):
-        app = create_app(queue, WINDLASS_URL=url)
+        app = create_app(queue, TIDEWHEEL_URL=url)
         assert app.test_client().post("/jobs/hello").status_code == 200
         assert queue.sync.count().total == 1
         assert queue.url == "memory://"
@@ -147,24 +147,24 @@ def test_an_application_made_by_a_test_in_memory_stays_in_memory(url: str, tmp_p
     assert not (tmp_path / "jobs.db").exists()
 
 
-def test_an_application_without_the_extension_says_so(queue: FlaskWindlass) -> None:
-    """``current_windlass`` names the application that was forgotten."""
+def test_an_application_without_the_extension_says_so(queue: FlaskTidewheel) -> None:
+    """``current_tidewheel`` names the application that was forgotten."""
     with (
         Flask("forgotten").app_context(),
         pytest.raises(ConfigurationError, match=r"'forgotten' has no queue; call init_app"),
     ):
-        current_windlass.sync.count()
+        current_tidewheel.sync.count()
 
 
-def test_a_wrong_worker_setting_is_refused(queue: FlaskWindlass) -> None:
+def test_a_wrong_worker_setting_is_refused(queue: FlaskTidewheel) -> None:
     """With the application, not with every request: a text from the environment, a slip of the pen."""
-    with pytest.raises(ConfigurationError, match="WINDLASS_WORKER is 'yes'; give True"):
-        create_app(queue, WINDLASS_WORKER="yes")
+    with pytest.raises(ConfigurationError, match="TIDEWHEEL_WORKER is 'yes'; give True"):
+        create_app(queue, TIDEWHEEL_WORKER="yes")
     with pytest.raises(ConfigurationError, match=r"the option 'concurency'; those of a worker are concurr"):
-        create_app(queue, WINDLASS_WORKER={"concurency": 5})
+        create_app(queue, TIDEWHEEL_WORKER={"concurency": 5})
 
 
-def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskWindlass) -> None:
+def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskTidewheel) -> None:
     """Not with the application: a server that forks afterwards, or a reloader's parent, would have it too."""
     ran = threading.Event()
 
@@ -172,7 +172,7 @@ def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskW
     def hello() -> None:
         ran.set()
 
-    app = create_app(queue, WINDLASS_WORKER={"concurrency": 1})
+    app = create_app(queue, TIDEWHEEL_WORKER={"concurrency": 1})
     threads = {thread.name for thread in threading.enumerate()}
     with acting_as(SecurityContext("acme")):
         assert app.test_client().post("/jobs/hello").status_code == 200
@@ -180,25 +180,25 @@ def test_a_worker_in_the_web_process_starts_with_the_first_request(queue: FlaskW
     assert app.test_client().post("/jobs/hello").status_code == 200
     (worker,) = queue._worker_threads.values()
     worker.stop()
-    assert "windlass-worker" not in threads
+    assert "tidewheel-worker" not in threads
     assert queue.sync.count().total == 2
 
 
 def test_commands_are_about_the_applications_queue(
-    queue: FlaskWindlass, url: str, monkeypatch: pytest.MonkeyPatch
+    queue: FlaskTidewheel, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``flask windlass …`` is ``windlass …`` without saying which queue, in groups of commands as well."""
+    """``flask tidewheel …`` is ``tidewheel …`` without saying which queue, in groups of commands as well."""
     queue.task(name="hello")(_hello)
-    app = create_app(queue, WINDLASS_URL=url)
+    app = create_app(queue, TIDEWHEEL_URL=url)
     monkeypatch.setattr(sys, "argv", ["flask"])
     runner = app.test_cli_runner()
-    assert runner.invoke(args=["windlass", "enqueue", "hello"]).exit_code == 0
+    assert runner.invoke(args=["tidewheel", "enqueue", "hello"]).exit_code == 0
     queue.sync.close()
-    listed = runner.invoke(args=["windlass", "jobs", "list", "--json"])
+    listed = runner.invoke(args=["tidewheel", "jobs", "list", "--json"])
     assert '"hello"' in listed.output
-    assert runner.invoke(args=["windlass", "jobs", "--help"]).output.startswith("Usage: shop windlass jobs")
-    assert "worker" in runner.invoke(args=["windlass", "--help"]).output
-    assert runner.invoke(args=["windlass", "jobs", "lst"]).exit_code == 2
+    assert runner.invoke(args=["tidewheel", "jobs", "--help"]).output.startswith("Usage: shop tidewheel jobs")
+    assert "worker" in runner.invoke(args=["tidewheel", "--help"]).output
+    assert runner.invoke(args=["tidewheel", "jobs", "lst"]).exit_code == 2
 
 
 @pytest.fixture
@@ -208,12 +208,12 @@ def project(tmp_path: Path) -> Path:
 
 
 def start(project: Path, program: str, *arguments: str, **environment: str) -> Process:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEWHEEL_")}
     command = [str(Path(sysconfig.get_path("scripts")) / program), *arguments]
     return Process.start(command, project, {**kept, "PYTHONPATH": str(project), **environment})
 
 
-def test_each_database_has_its_worker(queue: FlaskWindlass, url: str) -> None:
+def test_each_database_has_its_worker(queue: FlaskTidewheel, url: str) -> None:
     """A queue that goes elsewhere, for another application or a test in memory, runs its jobs there."""
 
     @queue.task
@@ -224,7 +224,7 @@ def test_each_database_has_its_worker(queue: FlaskWindlass, url: str) -> None:
         return queue.sync.result(app.test_client().post("/jobs/hello").text, timeout=PATIENCE)
 
     for place in (url, url.replace("jobs.db", "other.db"), url):
-        app = create_app(queue, WINDLASS_URL=place, WINDLASS_WORKER=True)
+        app = create_app(queue, TIDEWHEEL_URL=place, TIDEWHEEL_WORKER=True)
         assert run(app) == place
         with in_memory(queue):
             assert run(app) == "memory://"
@@ -255,7 +255,7 @@ def test_a_server_that_forks_after_import_enqueues_and_runs(project: Path) -> No
         project,
         "gunicorn",
         *("preloaded:app", "--preload", "--workers", "2", "--bind", f"127.0.0.1:{port}"),
-        FLASK_WINDLASS_WORKER="true",
+        FLASK_TIDEWHEEL_WORKER="true",
     )
     try:
         server.wait_for("Booting worker")
@@ -272,7 +272,7 @@ def test_a_server_that_forks_after_import_enqueues_and_runs(project: Path) -> No
         assert "Traceback" not in server.text
     finally:
         server.kill()
-    queue = Windlass(f"sqlite:///{(project / 'windlass.db').as_posix()}")
+    queue = Tidewheel(f"sqlite:///{(project / 'tidewheel.db').as_posix()}")
     with queue.sync as opened:
         assert opened.get(slow["id"]).state == "completed"
 
@@ -280,7 +280,7 @@ def test_a_server_that_forks_after_import_enqueues_and_runs(project: Path) -> No
 def test_flask_starts_several_worker_processes(project: Path) -> None:
     """The processes that ``--processes`` starts find the application that Flask was told of."""
     workers = start(
-        project, "flask", "--app", "reports:create_app()", "windlass", "worker", "--processes", "2"
+        project, "flask", "--app", "reports:create_app()", "tidewheel", "worker", "--processes", "2"
     )
     try:
         for _ in range(2):

@@ -22,31 +22,31 @@ from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 from tests.patience import PATIENCE
-from windlass import ConfigurationError, NotOpen, Windlass
-from windlass.integrations.starlette import get_windlass, lifespan
-from windlass.server import create_api
+from tidewheel import ConfigurationError, NotOpen, Tidewheel
+from tidewheel.integrations.starlette import get_tidewheel, lifespan
+from tidewheel.server import create_api
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Windlass:
-    return Windlass(f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}", shutdown_grace=10)
+def queue(tmp_path: Path) -> Tidewheel:
+    return Tidewheel(f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}", shutdown_grace=10)
 
 
 async def enqueue(request: Request) -> JSONResponse:
-    job = await (await get_windlass(request)).enqueue("hello")
+    job = await (await get_tidewheel(request)).enqueue("hello")
     return JSONResponse({"id": str(job.id), "own": getattr(request.state, "own", None)})
 
 
 async def result(request: Request) -> JSONResponse:
     return JSONResponse(
-        await (await get_windlass(request)).result(request.path_params["id"], timeout=PATIENCE)
+        await (await get_tidewheel(request)).result(request.path_params["id"], timeout=PATIENCE)
     )
 
 
 ROUTES = [Route("/jobs", enqueue, methods=["POST"]), Route("/jobs/{id}", result)]
 
 
-def test_the_app_is_open_around_a_lifespan_of_the_programs_own(queue: Windlass) -> None:
+def test_the_app_is_open_around_a_lifespan_of_the_programs_own(queue: Tidewheel) -> None:
     """Its startup and its shutdown may enqueue, and what it yields is in the state of requests as always."""
     queue.task(hello)
     seen: list[Any] = []
@@ -67,7 +67,7 @@ def test_the_app_is_open_around_a_lifespan_of_the_programs_own(queue: Windlass) 
     queue.sync.close()
 
 
-def test_jobs_run_beside_the_requests(queue: Windlass) -> None:
+def test_jobs_run_beside_the_requests(queue: Tidewheel) -> None:
     """The worker has a thread and an event loop of its own: a handler that blocks holds no request up."""
     entered, leave = threading.Event(), threading.Event()
 
@@ -88,7 +88,7 @@ def test_jobs_run_beside_the_requests(queue: Windlass) -> None:
         leave.set()
 
 
-def test_running_jobs_finish_before_the_program_ends(queue: Windlass) -> None:
+def test_running_jobs_finish_before_the_program_ends(queue: Tidewheel) -> None:
     """Shutting down drains the worker before the program's own lifespan takes away what handlers use."""
     entered, order = threading.Event(), []
 
@@ -113,7 +113,7 @@ def test_running_jobs_finish_before_the_program_ends(queue: Windlass) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a process cannot send itself these signals there")
-async def test_another_signal_while_jobs_finish_gives_them_back(queue: Windlass) -> None:
+async def test_another_signal_while_jobs_finish_gives_them_back(queue: Tidewheel) -> None:
     """Nobody waits out the grace period who does not want to; the job is pending again, uncounted."""
     entered = threading.Event()
 
@@ -138,7 +138,7 @@ async def test_another_signal_while_jobs_finish_gives_them_back(queue: Windlass)
         assert ((await job.refresh()).state, job.attempt) == ("pending", 0)
 
 
-async def test_a_server_that_gives_up_gives_running_jobs_back(queue: Windlass) -> None:
+async def test_a_server_that_gives_up_gives_running_jobs_back(queue: Tidewheel) -> None:
     """Told twice while requests run, a server cancels the lifespan: nobody waits out the grace period."""
     entered = threading.Event()
 
@@ -161,11 +161,11 @@ async def test_a_server_that_gives_up_gives_running_jobs_back(queue: Windlass) -
         assert ((await job.refresh()).state, job.attempt) == ("pending", 0)
 
 
-def test_fastapi_gets_the_app_as_a_dependency(queue: Windlass) -> None:
-    """``Depends(get_windlass)``, in endpoints that are awaited and in those that run on threads."""
+def test_fastapi_gets_the_app_as_a_dependency(queue: Tidewheel) -> None:
+    """``Depends(get_tidewheel)``, in endpoints that are awaited and in those that run on threads."""
     queue.task(hello)
     web = FastAPI(lifespan=lifespan(queue))
-    Queue = Annotated[Windlass, Depends(get_windlass)]  # noqa: N806 - a type
+    Queue = Annotated[Tidewheel, Depends(get_tidewheel)]  # noqa: N806 - a type
 
     async def awaited(queue: Queue) -> str:
         return str((await queue.enqueue("hello")).state)
@@ -183,7 +183,7 @@ def test_fastapi_gets_the_app_as_a_dependency(queue: Windlass) -> None:
     queue.sync.close()
 
 
-def test_the_dependency_waits_for_no_thread(queue: Windlass) -> None:
+def test_the_dependency_waits_for_no_thread(queue: Tidewheel) -> None:
     """An endpoint that is awaited does not queue behind those that block, and take all threads."""
     web = FastAPI(lifespan=lifespan(queue))
     entered, leave = threading.Event(), threading.Event()
@@ -193,7 +193,7 @@ def test_the_dependency_waits_for_no_thread(queue: Windlass) -> None:
         entered.set()
         leave.wait(PATIENCE)
 
-    @web.get("/awaited", dependencies=[Depends(get_windlass)])
+    @web.get("/awaited", dependencies=[Depends(get_tidewheel)])
     async def awaited() -> str:
         return "here"
 
@@ -213,27 +213,27 @@ def test_the_dependency_waits_for_no_thread(queue: Windlass) -> None:
                 leave.set()
 
 
-def test_a_program_without_the_lifespan_is_told_so(queue: Windlass) -> None:
+def test_a_program_without_the_lifespan_is_told_so(queue: Tidewheel) -> None:
     """Also a test client that was not entered: the message says what to do."""
     web = Starlette(routes=ROUTES, lifespan=lifespan(queue))
     with pytest.raises(NotOpen, match=r"lifespan=lifespan\(app\).*with TestClient"):
         TestClient(web).post("/jobs")
 
 
-def test_a_mounted_api_is_ready_with_the_program_and_ends_with_it(queue: Windlass) -> None:
+def test_a_mounted_api_is_ready_with_the_program_and_ends_with_it(queue: Tidewheel) -> None:
     """It serves beside the program's routes, and what streams or waits there is told of the end."""
     api = create_api(queue)
-    web = Starlette(routes=[*ROUTES, Mount("/windlass", api)], lifespan=lifespan(queue, api=api))
+    web = Starlette(routes=[*ROUTES, Mount("/tidewheel", api)], lifespan=lifespan(queue, api=api))
     for _ in range(2):  # a test suite starts a program many times
         with TestClient(web) as client:
-            assert client.get("/windlass/readyz").status_code == 200
-            assert client.get("/windlass/ui/").status_code == 200
+            assert client.get("/tidewheel/readyz").status_code == 200
+            assert client.get("/tidewheel/ui/").status_code == 200
             closing = api.closing
             assert not closing.is_set()
         assert closing.is_set()
 
 
-def test_a_program_that_cannot_start_leaves_nothing_open(queue: Windlass) -> None:
+def test_a_program_that_cannot_start_leaves_nothing_open(queue: Tidewheel) -> None:
     """A worker without tasks is refused at startup; then the lifespan is ended, and the app closed."""
     ended: list[bool] = []
 

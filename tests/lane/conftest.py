@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(tmp_path: Path) -> AsyncIterator[Tidewheel]:
     """An open app on SQLite with no tasks yet."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=0.2, poll_interval=0.05)
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=0.2, poll_interval=0.05)
     async with app:
         yield app

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lane.test_lane import until
 from tests.patience import PATIENCE
-from windlass import Backpressure, Windlass, WindlassError
+from tidewheel import Backpressure, Tidewheel, TidewheelError
 
 TRIES = 10_000
 
@@ -25,7 +25,7 @@ def release() -> threading.Event:
 
 
 @pytest.fixture
-async def full(app: Windlass, release: threading.Event) -> Any:
+async def full(app: Tidewheel, release: threading.Event) -> Any:
     """A task whose handlers fill the lane: all slots are busy, and as many jobs wait as may."""
 
     @app.task(durable=False)
@@ -40,13 +40,13 @@ async def full(app: Windlass, release: threading.Event) -> Any:
 
 
 async def test_a_full_lane_refuses_with_value_limit_and_remedy(
-    app: Windlass, full: Any, release: threading.Event
+    app: Tidewheel, full: Any, release: threading.Event
 ) -> None:
     """Nothing is enqueued; running jobs do not count as waiting; room is used as soon as it is there."""
     with pytest.raises(Backpressure) as caught:
         await full.enqueue()
     assert caught.value.code == "backpressure"
-    assert isinstance(caught.value, WindlassError)
+    assert isinstance(caught.value, TidewheelError)
     assert str(caught.value).startswith(
         "1 more do not fit into the lane of non-durable tasks; the limit is 256 that wait (lane_capacity)."
     )
@@ -58,7 +58,7 @@ async def test_a_full_lane_refuses_with_value_limit_and_remedy(
     await (await full.enqueue()).result(timeout=PATIENCE)
 
 
-async def test_a_duplicate_needs_no_room(app: Windlass, full: Any, release: threading.Event) -> None:
+async def test_a_duplicate_needs_no_room(app: Tidewheel, full: Any, release: threading.Event) -> None:
     """It adds nothing, so it is never refused; not in a batch either."""
     again = await full.options(key="last").enqueue()
     assert again.duplicate
@@ -69,7 +69,7 @@ async def test_a_duplicate_needs_no_room(app: Windlass, full: Any, release: thre
 
 
 async def test_many_are_let_in_together_or_not_at_all(
-    app: Windlass, full: Any, release: threading.Event
+    app: Tidewheel, full: Any, release: threading.Event
 ) -> None:
     """A batch that does not fit leaves nothing behind, however large it is."""
     release.set()
@@ -86,7 +86,7 @@ async def test_many_are_let_in_together_or_not_at_all(
         await job.result(timeout=PATIENCE)
 
 
-async def test_delayed_and_retried_jobs_wait_too(app: Windlass) -> None:
+async def test_delayed_and_retried_jobs_wait_too(app: Tidewheel) -> None:
     """The lane is bounded by what it has to keep, not by what is due."""
 
     @app.task(durable=False)
@@ -103,7 +103,7 @@ async def test_ten_thousand_submissions_are_let_in_or_refused_and_none_is_lost(t
     Accepted and refused add up, no more ever wait than may, and every accepted job ends, its handler having
     run exactly once.
     """
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", lane_concurrency=8)
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}", lane_concurrency=8)
     ran: Counter[UUID] = Counter()
     most = 0
     lock = threading.Lock()
@@ -164,7 +164,7 @@ async def test_ten_thousand_submissions_are_let_in_or_refused_and_none_is_lost(t
         assert longest < PATIENCE  # the figure is in the documents; here only that nobody stood and waited
 
 
-async def test_the_count_is_exact_when_all_come_at_once(app: Windlass, release: threading.Event) -> None:
+async def test_the_count_is_exact_when_all_come_at_once(app: Tidewheel, release: threading.Event) -> None:
     """Sixteen threads, one place after the other: exactly as many get one as there are."""
 
     @app.task(durable=False)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from windlass import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, InvalidPayload, Windlass
-from windlass.calls import CallSignature
-from windlass.carried import Carried
-from windlass.model import BodyFormat
+from tidewheel import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, InvalidPayload, Tidewheel
+from tidewheel.calls import CallSignature
+from tidewheel.carried import Carried
+from tidewheel.model import BodyFormat
 
 if TYPE_CHECKING:
     from decimal import NoSuchThing  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ def test_what_makes_no_sense_is_refused_when_the_task_is_registered(
     options: dict[str, Any], words: str
 ) -> None:
     """With the task and the place it is written at."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     def handler() -> None: ...
 
@@ -174,14 +174,14 @@ def test_what_makes_no_sense_is_refused_when_the_task_is_registered(
 @pytest.mark.parametrize("value", ["no", 0, None])
 def test_durable_is_true_or_false(value: Any) -> None:
     """Text that means no would be true."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with pytest.raises(ConfigurationError, match="it must be True or False"):
         app.task(name="handler", durable=value)(lambda: None)
 
 
 def test_a_key_by_payload_is_refused_for_one_job_too() -> None:
     """Where it is said, not when it is used."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(durable=False)
     def handler() -> None: ...
@@ -192,7 +192,7 @@ def test_a_key_by_payload_is_refused_for_one_job_too() -> None:
 
 def test_durable_workers_take_no_lanes_of_non_durable_tasks() -> None:
     """Neither under their name, nor their topic, nor a topic they are routed to."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(durable=False, topic="shared", aliases=["once"])
     def mine() -> None: ...
@@ -211,7 +211,7 @@ def test_durable_workers_take_no_lanes_of_non_durable_tasks() -> None:
 
 async def test_a_worker_without_durable_tasks_says_so() -> None:
     """It would run for ever and do nothing."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     app.task(durable=False, name="mine")(lambda: None)
     async with app:
         with pytest.raises(ConfigurationError, match="no durable task is registered"):
@@ -220,7 +220,7 @@ async def test_a_worker_without_durable_tasks_says_so() -> None:
 
 def test_json_schema_describes_what_json_can_say() -> None:
     """The union leaves non-durable tasks out; asked for one of them alone it is an error."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(durable=False)
     def mine(thing: Marker) -> None: ...

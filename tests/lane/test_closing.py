@@ -15,18 +15,18 @@ import pytest
 
 from tests.lane.test_lane import until
 from tests.patience import PATIENCE
-from windlass import Context, JobCancelled, JobNotFound, NotOpen, StoreUnavailable, Windlass
+from tidewheel import Context, JobCancelled, JobNotFound, NotOpen, StoreUnavailable, Tidewheel
 
 
 def lane_threads() -> int:
-    return sum(thread.name == "windlass-lane" for thread in threading.enumerate())
+    return sum(thread.name == "tidewheel-lane" for thread in threading.enumerate())
 
 
 async def test_closing_lets_running_handlers_finish_and_drops_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning counts what was dropped; whoever waits for it is told, and nobody waits for ever."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=PATIENCE, lane_concurrency=2)
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}", shutdown_grace=PATIENCE, lane_concurrency=2)
     stopping = threading.Event()
 
     @app.task(durable=False)
@@ -47,12 +47,12 @@ async def test_closing_lets_running_handlers_finish_and_drops_the_rest(
     kinds = [type(answer) for answer in await asyncio.gather(*answers, return_exceptions=True)]
     assert kinds[2:] == [JobCancelled] * 5
     assert set(kinds[:2]) <= {str, NotOpen}
-    warnings = [record.getMessage() for record in caplog.records if record.name == "windlass.lane"]
+    warnings = [record.getMessage() for record in caplog.records if record.name == "tidewheel.lane"]
     assert warnings == ["5 jobs of non-durable tasks were dropped unfinished: the app was closed"]
     await until(lambda: lane_threads() == 0)
 
 
-async def test_a_handler_that_outlasts_the_grace_period_is_given_up(app: Windlass) -> None:
+async def test_a_handler_that_outlasts_the_grace_period_is_given_up(app: Tidewheel) -> None:
     """Cancelled where it waits; its job is dropped and counted with the others."""
     cancelled = threading.Event()
 
@@ -74,7 +74,7 @@ async def test_a_handler_that_outlasts_the_grace_period_is_given_up(app: Windlas
         await answer
 
 
-async def test_a_function_that_never_returns_does_not_keep_the_app_open(app: Windlass) -> None:
+async def test_a_function_that_never_returns_does_not_keep_the_app_open(app: Tidewheel) -> None:
     """Nothing can stop its thread; the app is closed all the same."""
     release = threading.Event()
 
@@ -91,7 +91,7 @@ async def test_a_function_that_never_returns_does_not_keep_the_app_open(app: Win
         release.set()
 
 
-async def test_the_lane_ends_with_the_last_who_has_the_app_open(app: Windlass) -> None:
+async def test_the_lane_ends_with_the_last_who_has_the_app_open(app: Tidewheel) -> None:
     """Nested uses and other event loops keep it."""
 
     @app.task(durable=False)
@@ -118,7 +118,7 @@ async def test_two_loops_that_close_at_once_leave_no_lane_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each sees the other still open, and one of them has to be the last."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}")
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}")
     line = threading.Barrier(2)
     before_close = app.lane.before_close
 
@@ -140,7 +140,7 @@ async def test_two_loops_that_close_at_once_leave_no_lane_behind(
     await until(lambda: lane_threads() == 0)
 
 
-async def test_threads_that_handlers_left_behind_do_not_keep_the_app_open(app: Windlass) -> None:
+async def test_threads_that_handlers_left_behind_do_not_keep_the_app_open(app: Tidewheel) -> None:
     """An event loop that ends waits for its executor; the app does not wait for that."""
     release = threading.Event()
 
@@ -156,7 +156,7 @@ async def test_threads_that_handlers_left_behind_do_not_keep_the_app_open(app: W
         release.set()
 
 
-async def test_an_app_opened_again_has_a_new_lane(app: Windlass) -> None:
+async def test_an_app_opened_again_has_a_new_lane(app: Tidewheel) -> None:
     """And knows nothing of the jobs of the old one."""
 
     @app.task(durable=False)
@@ -173,7 +173,7 @@ async def test_an_app_opened_again_has_a_new_lane(app: Windlass) -> None:
     assert app.lane.stats().completed == 1
 
 
-async def test_a_handler_may_open_and_close_the_app_itself(app: Windlass) -> None:
+async def test_a_handler_may_open_and_close_the_app_itself(app: Tidewheel) -> None:
     """Its own ``async with app`` is not the last one."""
 
     @app.task(durable=False)
@@ -186,7 +186,7 @@ async def test_a_handler_may_open_and_close_the_app_itself(app: Windlass) -> Non
 
 
 async def test_the_lane_needs_no_database(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While it is away handlers run; they can enqueue non-durable jobs, and durable ones when it is back."""
     away = True
@@ -198,7 +198,7 @@ async def test_the_lane_needs_no_database(
         await opened()
 
     monkeypatch.setattr(app._connections, "open", open_)
-    monkeypatch.setattr("windlass.lane_thread.OPEN_SECONDS", 0.05)
+    monkeypatch.setattr("tidewheel.lane_thread.OPEN_SECONDS", 0.05)
 
     @app.task
     async def durable() -> None: ...
@@ -225,7 +225,7 @@ async def test_the_lane_needs_no_database(
 
 
 async def test_a_database_that_hangs_does_not_keep_the_app_open(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the lane still waits for it, before its first job."""
 
@@ -233,7 +233,7 @@ async def test_a_database_that_hangs_does_not_keep_the_app_open(
         await asyncio.sleep(10 * PATIENCE)
 
     monkeypatch.setattr(app._connections, "open", hang)
-    monkeypatch.setattr("windlass.lane_thread.OPEN_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr("tidewheel.lane_thread.OPEN_SECONDS", 10 * PATIENCE)
 
     @app.task(durable=False)
     async def work() -> None: ...
@@ -249,7 +249,7 @@ async def test_a_database_that_hangs_does_not_keep_the_app_open(
 
 async def test_an_event_loop_that_ended_without_closing_does_not_keep_the_lane() -> None:
     """It has nobody left who could close the app."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(durable=False)
     async def work() -> None: ...
@@ -265,7 +265,7 @@ async def test_an_event_loop_that_ended_without_closing_does_not_keep_the_lane()
 
 
 async def test_a_thread_that_cannot_be_started_is_told_and_tried_again(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No job is left waiting for a lane that never began."""
 
@@ -285,7 +285,7 @@ async def test_a_thread_that_cannot_be_started_is_told_and_tried_again(
 
 
 async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_anew(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A bug of ours: nobody waits for ever, and the lane is not dead for the rest of the process."""
 
@@ -300,7 +300,7 @@ async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_a
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("windlass.worker.Worker.run", broken)
+        patch.setattr("tidewheel.worker.Worker.run", broken)
         job = await work.enqueue()
         enqueued.set()
         with pytest.raises(JobCancelled):
@@ -314,9 +314,9 @@ async def test_a_worker_that_breaks_takes_its_jobs_with_it_and_the_next_starts_a
 
 PROGRAM = """
 import asyncio, os, sys, time, threading
-from windlass import JobNotFound, NotOpen, Windlass
+from tidewheel import JobNotFound, NotOpen, Tidewheel
 
-app = Windlass("sqlite:///jobs.db", shutdown_grace=0.5)
+app = Tidewheel("sqlite:///jobs.db", shutdown_grace=0.5)
 begun = threading.Event()
 
 @app.task(durable=False)

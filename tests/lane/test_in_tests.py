@@ -11,10 +11,10 @@ import pytest
 from tests.lane.test_closing import lane_threads
 from tests.lane.test_lane import Thing, until
 from tests.patience import PATIENCE
-from windlass import Backpressure, JobFailed, JobNotFound, Retry, Windlass, WrongState
-from windlass.testing import FrozenClock, in_memory, inline
+from tidewheel import Backpressure, JobFailed, JobNotFound, Retry, Tidewheel, WrongState
+from tidewheel.testing import FrozenClock, in_memory, inline
 
-app = Windlass("sqlite:////nowhere/that/exists.db", lane_capacity=20)
+app = Tidewheel("sqlite:////nowhere/that/exists.db", lane_capacity=20)
 
 done: list[Any] = []
 
@@ -63,7 +63,7 @@ async def test_run_until_idle_returns_when_the_lane_is_idle_too() -> None:
 
 async def test_it_runs_without_a_durable_task() -> None:
     """There is nothing for a worker, and that is no error."""
-    alone = Windlass("memory://")
+    alone = Tidewheel("memory://")
     alone.task(durable=False, name="work")(lambda: 1)
     async with alone:
         assert await alone.run_until_idle() == 0
@@ -78,16 +78,16 @@ async def test_the_lane_starts_by_itself_in_tests_too() -> None:
         assert await (await work.enqueue(1)).result(timeout=PATIENCE) == 1
 
 
-async def test_time_passes_when_the_test_says_so(windlass_clock: FrozenClock) -> None:
+async def test_time_passes_when_the_test_says_so(tidewheel_clock: FrozenClock) -> None:
     """Delays and retries of non-durable jobs included."""
-    async with in_memory(app, clock=windlass_clock):
+    async with in_memory(app, clock=tidewheel_clock):
         later = await work.options(delay=3600).enqueue("later")
         failing = await fails.enqueue()
         await app.run_until_idle()
         assert done == []
         assert (await failing.refresh()).shown_state == "retrying"
         assert (await later.refresh()).shown_state == "delayed"
-        windlass_clock.advance(3600)
+        tidewheel_clock.advance(3600)
         await app.run_until_idle()
         assert [name for name, _ in done] == ["later"]
         assert (await failing.refresh()).state == "failed"
@@ -107,13 +107,13 @@ async def test_inline_runs_non_durable_jobs_where_they_are_enqueued() -> None:
             await work.enqueue_many([{"thing": n} for n in range(3)])
             assert len(done) == 7
         assert await (await work.enqueue("not inline any more")).result(timeout=PATIENCE) is not None
-        assert done[-1] == ("not inline any more", "windlass-lane")
+        assert done[-1] == ("not inline any more", "tidewheel-lane")
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
 async def test_inline_a_handlers_own_enqueue_returns_when_that_job_has_run(is_durable: bool) -> None:
     """Also when the worker that runs the handler is the one that takes it; a duplicate is not waited for."""
-    nested = Windlass("memory://")
+    nested = Tidewheel("memory://")
     states = []
 
     @nested.task(durable=is_durable)
@@ -141,7 +141,7 @@ async def test_inline_begins_when_the_lane_already_runs() -> None:
                 await work.enqueue("inline")
             await (await work.enqueue("between")).result(timeout=PATIENCE)
         assert {thread for name, thread in done if name == "inline"} == {here}
-        assert {thread for name, thread in done if name != "inline"} == {"windlass-lane"}
+        assert {thread for name, thread in done if name != "inline"} == {"tidewheel-lane"}
 
 
 async def test_inline_around_in_memory_is_the_same() -> None:
@@ -192,7 +192,7 @@ async def test_a_store_that_is_put_back_without_closing_takes_its_lane_with_it()
 
 async def test_waiting_for_oneself_is_refused() -> None:
     """A handler of the lane that waits for the lane to be idle would wait for ever."""
-    lonely = Windlass("memory://")
+    lonely = Tidewheel("memory://")
 
     @lonely.task(durable=False)
     async def waits() -> str:

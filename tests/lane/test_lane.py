@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import (
+from tidewheel import (
     Context,
     JobCancelled,
     JobFailed,
     JobNotFound,
     NotOpen,
     Retry,
-    Windlass,
+    Tidewheel,
     WrongState,
 )
-from windlass.ids import new_id
-from windlass.model import NewJob, State
-from windlass.stores.memory.lane import MOST_FINISHED, LaneStore
-from windlass.testing.clock import FrozenClock
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob, State
+from tidewheel.stores.memory.lane import MOST_FINISHED, LaneStore
+from tidewheel.testing.clock import FrozenClock
 
 
 class Thing:
@@ -39,7 +39,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_objects_go_in_and_come_out_as_they_are(app: Windlass) -> None:
+async def test_objects_go_in_and_come_out_as_they_are(app: Tidewheel) -> None:
     """Sockets, functions, objects of any class: the handler gets the caller's, the caller the handler's."""
 
     @app.task(durable=False)
@@ -66,7 +66,7 @@ async def test_objects_go_in_and_come_out_as_they_are(app: Windlass) -> None:
     assert [await each.result(timeout=PATIENCE) for each in many] == [thing, 2]
 
 
-async def test_blocking_callers_have_the_same(app: Windlass) -> None:
+async def test_blocking_callers_have_the_same(app: Tidewheel) -> None:
     """Under ``.sync``, from a thread without an event loop."""
 
     @app.task(durable=False)
@@ -84,7 +84,7 @@ async def test_blocking_callers_have_the_same(app: Windlass) -> None:
     app.sync.close()
 
 
-async def test_nothing_is_written_to_the_store(app: Windlass) -> None:
+async def test_nothing_is_written_to_the_store(app: Tidewheel) -> None:
     """Lists, counts and statistics are those of the durable jobs; the lane has its own."""
 
     @app.task(durable=False)
@@ -105,21 +105,21 @@ async def test_nothing_is_written_to_the_store(app: Windlass) -> None:
     assert (stats.capacity, stats.concurrency, stats.refused) == (256, 4, 0)
 
 
-async def test_no_thread_is_started_before_the_first_job(app: Windlass) -> None:
+async def test_no_thread_is_started_before_the_first_job(app: Tidewheel) -> None:
     """Who has such a task and never uses it pays nothing."""
 
     @app.task(durable=False)
     async def work() -> None: ...
 
     def threads() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "windlass-lane"]
+        return [thread.name for thread in threading.enumerate() if thread.name == "tidewheel-lane"]
 
     assert threads() == []
     await (await work.enqueue()).result(timeout=PATIENCE)
-    assert threads() == ["windlass-lane"]
+    assert threads() == ["tidewheel-lane"]
 
 
-async def test_handlers_run_apart_from_the_program(app: Windlass) -> None:
+async def test_handlers_run_apart_from_the_program(app: Tidewheel) -> None:
     """A handler that blocks does not hold the event loop up that enqueued it."""
     blocking, release = threading.Event(), threading.Event()
 
@@ -136,7 +136,7 @@ async def test_handlers_run_apart_from_the_program(app: Windlass) -> None:
     assert await job.result(timeout=PATIENCE) == "done"
 
 
-async def test_handlers_use_the_app_and_its_other_tasks(app: Windlass) -> None:
+async def test_handlers_use_the_app_and_its_other_tasks(app: Tidewheel) -> None:
     """Durable jobs and further non-durable ones, and they may wait for the latter."""
 
     @app.task
@@ -155,7 +155,7 @@ async def test_handlers_use_the_app_and_its_other_tasks(app: Windlass) -> None:
     assert (await app.count(task="durable", state="pending")).total == 1
 
 
-async def test_attempts_retries_and_the_context_are_those_of_all_jobs(app: Windlass) -> None:
+async def test_attempts_retries_and_the_context_are_those_of_all_jobs(app: Tidewheel) -> None:
     """Errors are kept, a checkpoint reaches the next attempt, ids and tenants arrive."""
     seen: list[tuple[Any, ...]] = []
 
@@ -182,7 +182,7 @@ async def test_attempts_retries_and_the_context_are_those_of_all_jobs(app: Windl
     assert job.payload is None
 
 
-async def test_a_timeout_ends_an_attempt(app: Windlass) -> None:
+async def test_a_timeout_ends_an_attempt(app: Tidewheel) -> None:
     """As it does for any other handler."""
 
     @app.task(durable=False, timeout=0.05, max_attempts=1)
@@ -193,7 +193,7 @@ async def test_a_timeout_ends_an_attempt(app: Windlass) -> None:
         await (await work.enqueue()).result(timeout=PATIENCE)
 
 
-async def test_running_and_waiting_jobs_are_cancelled(app: Windlass) -> None:
+async def test_running_and_waiting_jobs_are_cancelled(app: Tidewheel) -> None:
     """A running handler is asked to stop, a waiting job ends at once."""
     begun = threading.Event()
 
@@ -213,7 +213,7 @@ async def test_running_and_waiting_jobs_are_cancelled(app: Windlass) -> None:
         await running.result(timeout=PATIENCE)
 
 
-async def test_keys_priorities_delays_and_expiry(app: Windlass) -> None:
+async def test_keys_priorities_delays_and_expiry(app: Tidewheel) -> None:
     """As the memory store has them, within the process."""
     release = threading.Event()
     order: list[Any] = []
@@ -244,7 +244,7 @@ async def test_keys_priorities_delays_and_expiry(app: Windlass) -> None:
     assert (await late.refresh()).error_summary is not None
 
 
-async def test_a_topic_of_its_own_makes_no_difference(app: Windlass) -> None:
+async def test_a_topic_of_its_own_makes_no_difference(app: Tidewheel) -> None:
     """Whatever topic a job is routed to, the lane runs it."""
 
     @app.task(durable=False)
@@ -256,7 +256,7 @@ async def test_a_topic_of_its_own_makes_no_difference(app: Windlass) -> None:
     assert (await job.refresh()).topic == "elsewhere"
 
 
-async def test_a_task_may_be_registered_when_the_lane_runs(app: Windlass) -> None:
+async def test_a_task_may_be_registered_when_the_lane_runs(app: Tidewheel) -> None:
     """The lane runs whatever its app has."""
 
     @app.task(durable=False)
@@ -286,7 +286,7 @@ async def test_jobs_of_the_lane_are_not_pulled_by_hand() -> None:
     assert await store.states([job_id]) == [State.PENDING]
 
 
-async def test_deleted_jobs_are_gone_and_ended_ones_cannot_be_requeued(app: Windlass) -> None:
+async def test_deleted_jobs_are_gone_and_ended_ones_cannot_be_requeued(app: Tidewheel) -> None:
     """The arguments of a job that ended are not kept."""
 
     @app.task(durable=False)
@@ -308,7 +308,7 @@ async def test_deleted_jobs_are_gone_and_ended_ones_cannot_be_requeued(app: Wind
 
 
 async def test_arguments_are_let_go_when_the_job_ends_and_results_when_it_is_forgotten(
-    app: Windlass,
+    app: Tidewheel,
 ) -> None:
     """Even those that lead back to their own job and context, and though somebody keeps the handle."""
 
@@ -334,7 +334,7 @@ async def test_arguments_are_let_go_when_the_job_ends_and_results_when_it_is_for
     await until(lambda: gc.collect() is None or results[0]() is None)
 
 
-async def test_finished_jobs_are_remembered_up_to_a_number(app: Windlass) -> None:
+async def test_finished_jobs_are_remembered_up_to_a_number(app: Tidewheel) -> None:
     """The oldest are forgotten, and asking for one is asking for a job that is not there."""
 
     @app.task(durable=False)
@@ -354,7 +354,7 @@ async def test_finished_jobs_are_remembered_up_to_a_number(app: Windlass) -> Non
     assert store._book.arguments == {}
 
 
-async def test_a_users_code_that_runs_at_the_end_of_an_object_may_use_the_lane(app: Windlass) -> None:
+async def test_a_users_code_that_runs_at_the_end_of_an_object_may_use_the_lane(app: Tidewheel) -> None:
     """Objects are let go of outside of the store's lock."""
     stuck: list[bool] = []
 
@@ -376,7 +376,7 @@ async def test_a_users_code_that_runs_at_the_end_of_an_object_may_use_the_lane(a
 
 async def test_an_app_that_is_not_open_takes_no_job() -> None:
     """The lane belongs to an open app, like everything else."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(durable=False)
     async def work() -> None: ...
@@ -392,7 +392,7 @@ async def test_an_app_that_is_not_open_takes_no_job() -> None:
         await job.refresh()
 
 
-async def test_verbs_by_id_are_narrowed_by_tenant_as_in_any_store(app: Windlass) -> None:
+async def test_verbs_by_id_are_narrowed_by_tenant_as_in_any_store(app: Tidewheel) -> None:
     """What scopes a durable job by its tenant scopes a non-durable one."""
 
     @app.task(durable=False)

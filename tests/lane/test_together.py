@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import Context, JobNotFound, NotPermitted, SecurityContext, Windlass, WrongState, acting_as
-from windlass.testing import in_memory, inline
+from tidewheel import Context, JobNotFound, NotPermitted, SecurityContext, Tidewheel, WrongState, acting_as
+from tidewheel.testing import in_memory, inline
 
 
 @pytest.mark.parametrize("verb", ["get", "result", "cancel", "delete", "requeue"])
-async def test_another_tenants_job_is_not_there(app: Windlass, verb: str) -> None:
+async def test_another_tenants_job_is_not_there(app: Tidewheel, verb: str) -> None:
     """Neither one that runs nor one that has ended, and without waiting for it."""
     gate = threading.Event()
 
@@ -41,7 +41,7 @@ async def test_another_tenants_job_is_not_there(app: Windlass, verb: str) -> Non
         assert await running.result(timeout=PATIENCE) is gate
 
 
-async def test_keys_are_each_tenants_own(app: Windlass) -> None:
+async def test_keys_are_each_tenants_own(app: Tidewheel) -> None:
     """As they are for durable jobs."""
 
     @app.task(durable=False)
@@ -54,7 +54,7 @@ async def test_keys_are_each_tenants_own(app: Windlass) -> None:
     assert [job.duplicate for job in jobs] == [False, False, True]
 
 
-async def test_callbacks_get_the_object_itself_under_its_owner(app: Windlass) -> None:
+async def test_callbacks_get_the_object_itself_under_its_owner(app: Tidewheel) -> None:
     """Also while a test has put the app on another store."""
     told: list[tuple[object, Any]] = []
     called = asyncio.Event()
@@ -80,7 +80,7 @@ async def test_callbacks_get_the_object_itself_under_its_owner(app: Windlass) ->
     assert told[0][0] is thing
 
 
-async def test_a_transaction_is_refused_with_the_reason(app: Windlass) -> None:
+async def test_a_transaction_is_refused_with_the_reason(app: Tidewheel) -> None:
     """There is a database, but no durable job to end in it."""
 
     @app.task(durable=False, max_attempts=1)
@@ -92,7 +92,7 @@ async def test_a_transaction_is_refused_with_the_reason(app: Windlass) -> None:
     assert await (await work.enqueue()).result(timeout=PATIENCE) == "refused"
 
 
-async def test_inline_does_not_wait_for_the_transaction_it_is_called_in(app: Windlass) -> None:
+async def test_inline_does_not_wait_for_the_transaction_it_is_called_in(app: Tidewheel) -> None:
     """A lane job from a handler with an open transaction runs after it."""
     ran: list[str] = []
 
@@ -114,7 +114,7 @@ async def test_inline_does_not_wait_for_the_transaction_it_is_called_in(app: Win
 
 async def test_a_handler_that_does_not_stop_costs_nobody_else_their_job(tmp_path: Path) -> None:
     """A fresh worker takes the lane over; what waits, and what was kept, stays."""
-    app = Windlass(f"sqlite:///{tmp_path / 'other.db'}", lane_concurrency=2, shutdown_grace=0.2)
+    app = Tidewheel(f"sqlite:///{tmp_path / 'other.db'}", lane_concurrency=2, shutdown_grace=0.2)
     release = threading.Event()
 
     @app.task(durable=False, timeout=0.05, max_attempts=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from windlass.ids import new_id
-from windlass.model import (
+from tidewheel.ids import new_id
+from tidewheel.model import (
     BodyFormat,
     Claimed,
     ClaimRequest,
@@ -20,9 +20,9 @@ from windlass.model import (
     Report,
     Settlement,
 )
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from windlass.stores.protocol import MAX_BATCH, Store
-from windlass.whole import WholeJob
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.stores.protocol import MAX_BATCH, Store
+from tidewheel.whole import WholeJob
 
 TOPICS = ("mail", "reports", "images", "dull")
 BOOM = JobError("boom", "it broke", details={"at": [1, 2]}, traceback="line 1\nline 2")

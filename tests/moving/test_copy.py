@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from tests.moving.mixed import all_jobs, fill
-from windlass import Cron, Every, Rate, TopicLimits, Windlass
-from windlass.errors import ConfigurationError, StoreUnavailable, WindlassError, WrongState
-from windlass.model import ClaimRequest, JobFilter, Lane, NewDocument, Settlement, State, WorkerRecord
-from windlass.moving import comparing, copy, marking
-from windlass.moving.copy import Copied, Phase, copy_store
-from windlass.moving.marking import KIND, NAME, Mark
-from windlass.outcome import Completed
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
+from tidewheel import Cron, Every, Rate, Tidewheel, TopicLimits
+from tidewheel.errors import ConfigurationError, StoreUnavailable, TidewheelError, WrongState
+from tidewheel.model import ClaimRequest, JobFilter, Lane, NewDocument, Settlement, State, WorkerRecord
+from tidewheel.moving import comparing, copy, marking
+from tidewheel.moving.copy import Copied, Phase, copy_store
+from tidewheel.moving.marking import KIND, NAME, Mark
+from tidewheel.outcome import Completed
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
 
-Apps = tuple[Windlass, Windlass]
+Apps = tuple[Tidewheel, Tidewheel]
 _names = itertools.count(1)
 
 
@@ -33,8 +33,8 @@ _names = itertools.count(1)
 async def _pair(*, clock: FrozenClock | None = None) -> AsyncIterator[Apps]:
     number = next(_names)
     async with (
-        Windlass(f"memory://copy-from-{number}", clock=clock) as source,
-        Windlass(f"memory://copy-to-{number}", clock=clock) as target,
+        Tidewheel(f"memory://copy-from-{number}", clock=clock) as source,
+        Tidewheel(f"memory://copy-to-{number}", clock=clock) as target,
     ):
         yield source, target
 
@@ -60,7 +60,7 @@ async def test_the_copy_has_the_same_digest_whatever_the_store(apps: Apps, tmp_p
     """Two copies of one store can be compared by what they printed."""
     await fill(apps[0].store, 300)
     first = await _copy(apps, live=True)
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal") as other:
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal") as other:
         assert await _copy((apps[0], other), live=True) == first
         await other.delete((await other.jobs(state="pending", limit=1)).items[0].id)
         async with _pair() as (_, third):
@@ -171,22 +171,25 @@ async def test_a_job_that_changes_meanwhile_fails_the_verification(apps: Apps) -
         await _copy(apps)
 
 
-async def _late(app: Windlass, job_id: Any) -> None:
+async def _late(app: Tidewheel, job_id: Any) -> None:
     await app.enqueue("late", {})
 
 
-async def _cancelled(app: Windlass, job_id: Any) -> None:
+async def _cancelled(app: Tidewheel, job_id: Any) -> None:
     await app.cancel(job_id)
 
 
-async def _deleted(app: Windlass, job_id: Any) -> None:
+async def _deleted(app: Tidewheel, job_id: Any) -> None:
     await app.delete(job_id)
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
 @pytest.mark.parametrize("change", [_late, _cancelled, _deleted])
 async def test_what_changes_behind_the_comparison_is_noticed(
-    apps: Apps, side: int, change: Callable[[Windlass, Any], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    apps: Apps,
+    side: int,
+    change: Callable[[Tidewheel, Any], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Verifying reads the newest first: a job that comes or changes above that spoils the copy, too."""
     monkeypatch.setattr(comparing, "PAGE", 5)
@@ -294,7 +297,7 @@ async def test_values_are_not_told_where_jobs_differ(apps: Apps) -> None:
 # -- refused ------------------------------------------------------------------------------------------------
 
 
-async def _refused(apps: Apps, kind: type[WindlassError], match: str, *, live: bool = False) -> None:
+async def _refused(apps: Apps, kind: type[TidewheelError], match: str, *, live: bool = False) -> None:
     """Nothing is changed in either."""
     before = [(await all_jobs(app.store), await app.store.topics()) for app in apps]
     with pytest.raises(kind, match=match):
@@ -319,7 +322,7 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     """Also under another name, such as a symbolic link."""
     url = f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
-    async with Windlass(url) as source, Windlass(f"sqlite:///{tmp_path}/link/jobs.db") as target:
+    async with Tidewheel(url) as source, Tidewheel(f"sqlite:///{tmp_path}/link/jobs.db") as target:
         await source.enqueue("mail", {})
         await _refused((source, target), ConfigurationError, "the same store, under two names")
         assert await source.store.document(KIND, NAME) is None
@@ -393,8 +396,8 @@ async def test_a_mark_that_expired_is_set_again_at_once(apps: Apps) -> None:
 async def test_a_source_that_is_not_up_to_date_is_left_as_it_is(tmp_path: Path) -> None:
     """A copy changes nothing in its source, not even its schema."""
     path = tmp_path / "other.db"
-    async with Windlass(f"sqlite:///{path}", migrate=False) as source, _pair() as (_, target):
-        with pytest.raises(WrongState, match="run `windlass migrate"):
+    async with Tidewheel(f"sqlite:///{path}", migrate=False) as source, _pair() as (_, target):
+        with pytest.raises(WrongState, match="run `tidewheel migrate"):
             await copy_store(source, target, watch=lambda *_: None)
         assert await source.store.missing_steps() != []
 

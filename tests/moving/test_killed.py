@@ -13,9 +13,9 @@ from tests.cli.processes import Project
 from tests.moving.mixed import SHORT_LEASE, all_jobs, fill
 from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
-from windlass.model import JobFilter
-from windlass.stores import create_store
-from windlass.stores.protocol import Store
+from tidewheel.model import JobFilter
+from tidewheel.stores import create_store
+from tidewheel.stores.protocol import Store
 
 
 async def _opened(url: str) -> Store:

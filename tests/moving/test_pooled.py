@@ -5,16 +5,16 @@ from __future__ import annotations
 from tests.moving.mixed import all_jobs, fill
 from tests.postgres.stores import schema_of
 from tests.servers import PgBouncer
-from windlass import Windlass
-from windlass.moving.copy import copy_store
+from tidewheel import Tidewheel
+from tidewheel.moving.copy import copy_store
 
 
 async def test_a_copy_goes_through_pgbouncer(pgbouncer: PgBouncer, postgres_url: str) -> None:
     """There and back, the same jobs."""
     async with (
-        Windlass("memory://pooled-from") as first,
-        Windlass(pgbouncer.url(schema=schema_of(postgres_url))) as second,
-        Windlass("memory://pooled-to") as third,
+        Tidewheel("memory://pooled-from") as first,
+        Tidewheel(pgbouncer.url(schema=schema_of(postgres_url))) as second,
+        Tidewheel("memory://pooled-to") as third,
     ):
         await fill(first.store, 1000)
         await copy_store(first, second, watch=lambda *_: None, live=True)

@@ -27,7 +27,7 @@ import asyncpg
 
 from tests.servers import DURABLE, PgBouncer, PostgresServer
 from tests.worker.rows import rows_of, split_schema
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600.0
@@ -63,7 +63,7 @@ async def crowd_run(
     books = Books(jobs, workers, processes)
     log_began = server.log.stat().st_size
     events = directory / "events.txt"
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         shares = [workers // processes + (index < workers % processes) for index in range(processes)]
         members = [_start(url, events, share) for share in shares]
         try:
@@ -95,7 +95,7 @@ async def crowd_run(
 def _start(url: str, events: Path, number: int) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.postgres.members", str(number)],
-        env={**os.environ, "WINDLASS_URL": url, "EVENTS": str(events), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TIDEWHEEL_URL": url, "EVENTS": str(events), "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """Part of a crowd: many workers in one process, each with an app and database connections of its own.
 
-``python -m tests.postgres.members NUMBER`` with WINDLASS_URL and EVENTS set.
+``python -m tests.postgres.members NUMBER`` with TIDEWHEEL_URL and EVENTS set.
 On SIGTERM it ends with a line of JSON: what its workers settled.
 """
 
@@ -14,14 +14,14 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 
-from windlass import Context, Windlass
-from windlass.worker import Worker
+from tidewheel import Context, Tidewheel
+from tidewheel.worker import Worker
 
 _events = os.open(os.environ["EVENTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-def make_app() -> Windlass:
-    app = Windlass()
+def make_app() -> Tidewheel:
+    app = Tidewheel()
 
     @app.task(max_attempts=20)
     async def work(ctx: Context) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.stores.postgres import PostgresStore
+from tidewheel.stores.postgres import PostgresStore
 
 _SETTINGS = """
 LOAD 'auto_explain';

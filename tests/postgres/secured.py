@@ -13,9 +13,9 @@ import asyncpg
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.schemas import EMPTY
 from tests.servers.shared import fresh_url, shared_server
-from windlass.clock import Clock
-from windlass.model import Enqueued, Head, JobRecord, NewJob, State, Stats, TopicDepth, Verdict
-from windlass.stores.postgres import PostgresStore
+from tidewheel.clock import Clock
+from tidewheel.model import Enqueued, Head, JobRecord, NewJob, State, Stats, TopicDepth, Verdict
+from tidewheel.stores.postgres import PostgresStore
 
 API, WORKER, MIGRATOR = "rls_api", "rls_worker", "rls_migrator"
 """Who logs in, as a caller, as a worker and to migrate."""
@@ -24,9 +24,9 @@ _LOGINS = f"""
 DO $$
 BEGIN
     IF to_regrole('{API}') IS NULL THEN
-        CREATE ROLE {API} LOGIN IN ROLE windlass_api;
-        CREATE ROLE {WORKER} LOGIN IN ROLE windlass_worker;
-        CREATE ROLE {MIGRATOR} LOGIN IN ROLE windlass_owner, windlass_worker;
+        CREATE ROLE {API} LOGIN IN ROLE tidewheel_api;
+        CREATE ROLE {WORKER} LOGIN IN ROLE tidewheel_worker;
+        CREATE ROLE {MIGRATOR} LOGIN IN ROLE tidewheel_owner, tidewheel_worker;
         GRANT CREATE ON SCHEMA public TO {WORKER}; -- for tables of handlers
     END IF;
 END
@@ -52,7 +52,7 @@ class Secured:
 @asynccontextmanager
 async def secured(*, oldest: bool = False) -> AsyncIterator[Secured]:
     """A new schema, made and secured by a superuser, and dropped."""
-    url = shared_server(oldest=True).url(schema="windlass_secured") if oldest else fresh_url()
+    url = shared_server(oldest=True).url(schema="tidewheel_secured") if oldest else fresh_url()
     async with raw(url) as connection:
         await connection.execute(f"DROP SCHEMA IF EXISTS {schema_of(url)} CASCADE")
         async with opened(url) as [store]:

@@ -13,7 +13,7 @@ import asyncpg
 from tests.patience import PATIENCE
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_schema
-from windlass.stores.postgres import PostgresStore
+from tidewheel.stores.postgres import PostgresStore
 
 
 @asynccontextmanager

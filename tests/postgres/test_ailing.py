@@ -9,13 +9,13 @@ import pytest
 
 from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import empty_url
-from windlass import Windlass
-from windlass.findings import Ailment, AilmentKind
-from windlass.stores.postgres import PostgresStore, ailing
-from windlass.stores.postgres.ailing import shown_statement
+from tidewheel import Tidewheel
+from tidewheel.findings import Ailment, AilmentKind
+from tidewheel.stores.postgres import PostgresStore, ailing
+from tidewheel.stores.postgres.ailing import shown_statement
 
 
-async def of_kind(app: Windlass, kind: AilmentKind) -> list[Ailment]:
+async def of_kind(app: Tidewheel, kind: AilmentKind) -> list[Ailment]:
     return [ailment for ailment in await app.store.ailments() if ailment.kind is kind]
 
 
@@ -25,7 +25,7 @@ async def test_who_holds_a_snapshot_is_named(monkeypatch: pytest.MonkeyPatch) ->
     url = empty_url()
     holder = await asyncpg.connect(url.partition("?")[0], server_settings={"application_name": "report"})
     try:
-        async with Windlass(url) as app:
+        async with Tidewheel(url) as app:
             assert [one for one in await of_kind(app, AilmentKind.PINNED_VACUUM) if _is_report(one)] == []
             async with holder.transaction(isolation="repeatable_read"):
                 await holder.fetch("SELECT 'a secret', 42, $1::int", 7)
@@ -69,21 +69,21 @@ async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
     address, _, options = url.partition("?")
     administrator = await asyncpg.connect(address)
     try:
-        async with Windlass(url):
+        async with Tidewheel(url):
             pass
         schema = options.removeprefix("schema=")
         await administrator.execute(
-            f"CREATE ROLE windlass_plain LOGIN; GRANT USAGE ON SCHEMA {schema} TO windlass_plain;"
-            f"GRANT SELECT ON {schema}.schema_versions TO windlass_plain"  # what opening an app reads
+            f"CREATE ROLE tidewheel_plain LOGIN; GRANT USAGE ON SCHEMA {schema} TO tidewheel_plain;"
+            f"GRANT SELECT ON {schema}.schema_versions TO tidewheel_plain"  # what opening an app reads
         )
-        plain = address.replace("postgres@", "windlass_plain@")
-        async with Windlass(f"{plain}?{options}", migrate=False) as app:
+        plain = address.replace("postgres@", "tidewheel_plain@")
+        async with Tidewheel(f"{plain}?{options}", migrate=False) as app:
             assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
             [unseen] = await of_kind(app, AilmentKind.UNSEEN)
         assert unseen.figures["part"] == "open transactions"
-        assert unseen.figures["grantee"] == "windlass_plain"  # the remedy can be pasted
+        assert unseen.figures["grantee"] == "tidewheel_plain"  # the remedy can be pasted
     finally:
-        await administrator.execute("DROP OWNED BY windlass_plain; DROP ROLE windlass_plain")
+        await administrator.execute("DROP OWNED BY tidewheel_plain; DROP ROLE tidewheel_plain")
         await administrator.close()
 
 
@@ -94,7 +94,7 @@ async def test_one_broken_part_leaves_the_others_alone(monkeypatch: pytest.Monke
     broken["notifications"] = "SELECT pg_sleep(60)"
     monkeypatch.setattr(ailing._sql, "_statements", broken)
     monkeypatch.setattr(ailing, "PART_SECONDS", 0.2)
-    async with Windlass(empty_url()) as app:
+    async with Tidewheel(empty_url()) as app:
         unseen = await of_kind(app, AilmentKind.UNSEEN)
         assert [one.figures["part"] for one in unseen] == ["replication slots", "notifications"]
         assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
@@ -107,7 +107,7 @@ async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: p
     monkeypatch.setattr(ailing, "DEAD_SHARE", 0.0)
     monkeypatch.setattr(ailing, "CONNECTION_SHARE", 0.0)
     monkeypatch.setattr(ailing, "QUEUE_SHARE", 0.0)
-    async with Windlass(empty_url()) as app:
+    async with Tidewheel(empty_url()) as app:
         kinds = {one.kind for one in await app.store.ailments()}
         assert {AilmentKind.DEAD_ROWS, AilmentKind.FEW_CONNECTIONS, AilmentKind.NOTIFY_QUEUE} <= kinds
         assert not app.store.deaf
@@ -115,7 +115,7 @@ async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: p
 
 async def test_connections_that_are_reserved_do_not_count(postgres: PostgresServer) -> None:
     """An ordinary role is refused while those of superusers are still free."""
-    async with Windlass(empty_url()) as app:
+    async with Tidewheel(empty_url()) as app:
         store = app.store
         assert isinstance(store, PostgresStore)
         async with store._database.connection() as connection:
@@ -131,7 +131,7 @@ async def test_a_table_that_is_mostly_empty_is_told(monkeypatch: pytest.MonkeyPa
     schema = "sparse"  # of its own: others' tests leave their tables large and empty
     connection = await asyncpg.connect(server)
     try:
-        async with Windlass(f"{server}?schema={schema}") as app:
+        async with Tidewheel(f"{server}?schema={schema}") as app:
             await app.enqueue_many("mail", [{"text": "x" * 500}] * 300)
             assert await of_kind(app, AilmentKind.SPARSE) == []
             await connection.execute(f"ANALYZE {schema}.jobs")
@@ -148,6 +148,6 @@ async def test_a_table_that_is_mostly_empty_is_told(monkeypatch: pytest.MonkeyPa
 async def test_a_server_that_does_not_vacuum_is_told() -> None:
     """A queue leaves a dead row with every claim."""
     with PostgresServer(settings={**FAST, "autovacuum": "off"}) as server:
-        async with Windlass(server.url()) as app:
+        async with Tidewheel(server.url()) as app:
             [found] = await of_kind(app, AilmentKind.NO_VACUUM)
             assert found.figures == {"setting": "autovacuum"}

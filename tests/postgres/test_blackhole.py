@@ -10,11 +10,11 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened
-from windlass.errors import StoreUnavailable
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, connections, database, writer
-from windlass.testing.conformance.building import ask, claim_one, end, job, look, put
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, connections, database, writer
+from tidewheel.testing.conformance.building import ask, claim_one, end, job, look, put
 
 ANSWER_SECONDS = 0.4
 """What half a minute is in real life."""

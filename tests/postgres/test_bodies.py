@@ -10,8 +10,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
-from windlass.errors import StoreError, StoreUnavailable
-from windlass.model import (
+from tidewheel.errors import StoreError, StoreUnavailable
+from tidewheel.model import (
     BodyFormat,
     Enqueued,
     JobError,
@@ -24,11 +24,11 @@ from windlass.model import (
     Report,
     State,
 )
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Retried
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.enqueueing import LARGE_BYTES
-from windlass.stores.postgres.writer import BYTES_PER_WRITE
-from windlass.testing.conformance.building import claim, claim_one, end, job, look, put, put_many
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Retried
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres.enqueueing import LARGE_BYTES
+from tidewheel.stores.postgres.writer import BYTES_PER_WRITE
+from tidewheel.testing.conformance.building import claim, claim_one, end, job, look, put, put_many
 
 
 @pytest.fixture
@@ -262,7 +262,7 @@ async def test_those_behind_a_failing_write_are_written(
         monkeypatch.setattr(store._writer, "_insert", fail_once)
         failing = [asyncio.create_task(store.enqueue([broken])) for _ in range(2)]
         await asyncio.sleep(0.01)
-        with caplog.at_level(logging.CRITICAL, "windlass.postgres"):
+        with caplog.at_level(logging.CRITICAL, "tidewheel.postgres"):
             async with asyncio.timeout(PATIENCE):
                 await store.enqueue([job()])
                 for task in failing:

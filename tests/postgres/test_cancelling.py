@@ -11,11 +11,11 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
-from windlass.errors import StoreUnavailable
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import ask, claim, claim_one, job, look, put, put_many
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import ask, claim, claim_one, job, look, put, put_many
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_killed_backends_are_an_outage_and_soon_over(store: PostgresStore,
             await asyncio.gather(*(store.now() for _ in range(5)))
             await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE starts_with(application_name, 'windlass') AND pid <> pg_backend_pid()"
+                " WHERE starts_with(application_name, 'tidewheel') AND pid <> pg_backend_pid()"
             )
             failures = 0
             for call in calls:

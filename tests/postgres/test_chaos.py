@@ -14,7 +14,7 @@ from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw
 from tests.servers import PostgresServer
-from windlass.model import (
+from tidewheel.model import (
     FailureOrigin,
     JobFilter,
     KeyLifetime,
@@ -25,10 +25,10 @@ from windlass.model import (
     Report,
     Settlement,
 )
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from windlass.stores.memory import MemoryStore
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import BOOM, ask, claim, job, look
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import BOOM, ask, claim, job, look
 
 STORES = 20
 LEAST_PACKED = (1, 5, 20)

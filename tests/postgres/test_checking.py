@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.servers.shared import fresh_url
-from windlass.model import JobError, NewStep, Report, Settlement
-from windlass.outcome import Completed, Retried
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import claim, job, put_many
+from tidewheel.model import JobError, NewStep, Report, Settlement
+from tidewheel.outcome import Completed, Retried
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import claim, job, put_many
 
 NOBODY = "00000000-0000-0000-0000-000000000001"
 

@@ -7,8 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from windlass.stores.postgres import connections
-from windlass.stores.postgres.connections import Connections
+from tidewheel.stores.postgres import connections
+from tidewheel.stores.postgres.connections import Connections
 
 
 class FakeConnection:

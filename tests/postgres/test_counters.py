@@ -11,11 +11,11 @@ from tests.patience import PATIENCE
 from tests.postgres.stores import opened, own_database
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_url
-from windlass.model import Settlement
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, folding
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import cancelled, claim_one, job, put_many
+from tidewheel.model import Settlement
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, folding
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import cancelled, claim_one, job, put_many
 
 HOUR = 3600.0
 

@@ -13,10 +13,10 @@ import pytest
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
-from windlass.model import FailureOrigin, Head, KeyLifetime, OnDuplicate, Settlement, Verdict
-from windlass.outcome import Completed, Failed, Released
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import BOOM, claim, job, put_many
+from tidewheel.model import FailureOrigin, Head, KeyLifetime, OnDuplicate, Settlement, Verdict
+from tidewheel.outcome import Completed, Failed, Released
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import BOOM, claim, job, put_many
 
 SECONDS = 0.5
 ROUNDS = 5

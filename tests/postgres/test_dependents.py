@@ -16,13 +16,13 @@ from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
-from windlass.errors import ParentNotFound
-from windlass.ids import new_id
-from windlass.model import JobFilter, NewJob, Settlement, Shown, State, Verdict
-from windlass.outcome import Completed, Failed
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.protocol import MAX_RELEASED
-from windlass.testing.conformance.building import BOOM, claim, claim_one, end, job, look, put, put_many
+from tidewheel.errors import ParentNotFound
+from tidewheel.ids import new_id
+from tidewheel.model import JobFilter, NewJob, Settlement, Shown, State, Verdict
+from tidewheel.outcome import Completed, Failed
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.protocol import MAX_RELEASED
+from tidewheel.testing.conformance.building import BOOM, claim, claim_one, end, job, look, put, put_many
 
 SECONDS = 1.0
 

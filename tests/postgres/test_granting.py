@@ -13,14 +13,14 @@ from tests.patience import PATIENCE
 from tests.postgres.secured import Secured, refused, secured
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.shared import fresh_url
-from windlass import Task, Windlass
-from windlass.errors import ConfigurationError, LimitExceeded, StoreError
-from windlass.model import KeyLifetime, Settlement, State
-from windlass.outcome import Completed, Released
-from windlass.schema_scripts import write_grants
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.protocol import StoreLimits
-from windlass.testing.conformance.building import ask, claim_one, job, put
+from tidewheel import Task, Tidewheel
+from tidewheel.errors import ConfigurationError, LimitExceeded, StoreError
+from tidewheel.model import KeyLifetime, Settlement, State
+from tidewheel.outcome import Completed, Released
+from tidewheel.schema_scripts import write_grants
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.protocol import StoreLimits
+from tidewheel.testing.conformance.building import ask, claim_one, job, put
 
 ROLE = 'own "role"'  # quoted wherever it is named
 LARGE = b'"%s"' % (b"x" * 3000)
@@ -78,9 +78,9 @@ async def rights_to_columns(admin: Any, schema: str) -> dict[tuple[str, str], st
     return {(right, table): columns for right, table, columns in rows}
 
 
-def shop(url: str, **settings: Any) -> tuple[Windlass, Task[[str], None], Task[[bytes], None]]:
+def shop(url: str, **settings: Any) -> tuple[Tidewheel, Task[[str], None], Task[[bytes], None]]:
     """An app whose tasks take JSON and bytes."""
-    app = Windlass(url, **settings)
+    app = Tidewheel(url, **settings)
 
     @app.task
     async def mail(text: str) -> None: ...
@@ -91,7 +91,7 @@ def shop(url: str, **settings: Any) -> tuple[Windlass, Task[[str], None], Task[[
     return app, mail, print_out
 
 
-async def waits_for_others(working: Windlass, say: Any, completed: Any) -> None:
+async def waits_for_others(working: Tidewheel, say: Any, completed: Any) -> None:
     """Jobs that run after others: after one that has ended, is packed, waits, or was cancelled."""
     assert (await working.get((await say("at once", after=completed)).id)).shown_state == "pending"
     waiting = await say("waits")
@@ -106,7 +106,7 @@ async def waits_for_others(working: Windlass, say: Any, completed: Any) -> None:
     assert (await working.get(late.id)).state == "cancelled"
 
 
-async def ask_alone(working: Windlass, wanted: Any) -> list[Any]:
+async def ask_alone(working: Tidewheel, wanted: Any) -> list[Any]:
     """Claim what is due, packed, and give all but one back."""
     assert isinstance(working.store, PostgresStore)
     working.store._claimer.least_packed = 1
@@ -173,7 +173,7 @@ async def is_held_to_limits(url: str, **options: Any) -> None:
 
 async def opens_without_rights_to_tables(url: str, **options: Any) -> None:
     """An app of this role finds that there is nothing to migrate, and needs no more than that."""
-    async with Windlass(of_role(url)) as app:
+    async with Tidewheel(of_role(url)) as app:
         await app.enqueue("opened", **options)
 
 

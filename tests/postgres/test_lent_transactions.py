@@ -8,12 +8,12 @@ import pytest
 
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened
-from windlass.errors import StoreUnavailable
-from windlass.model import Claimed, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, lending
-from windlass.stores.postgres.lending import LentTransaction
-from windlass.testing.conformance.building import claim_one, end, look, put
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import Claimed, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, lending
+from tidewheel.stores.postgres.lending import LentTransaction
+from tidewheel.testing.conformance.building import claim_one, end, look, put
 
 PATIENCE = 0.4
 

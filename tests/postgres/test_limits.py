@@ -14,11 +14,11 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, waited_for
-from windlass.limits import Rate, TopicLimits
-from windlass.model import ClaimRequest, Lane, Settlement
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import ask, claim, claim_one, end, job, look, put, put_many
+from tidewheel.limits import Rate, TopicLimits
+from tidewheel.model import ClaimRequest, Lane, Settlement
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import ask, claim, claim_one, end, job, look, put, put_many
 
 CLAIMERS = 6
 
@@ -160,7 +160,7 @@ async def _somebody_choosing(postgres_url: str) -> AsyncIterator[Any]:
     async with raw(postgres_url) as connection, connection.transaction():
         await connection.execute(
             "SELECT pg_advisory_xact_lock("
-            "hashtextextended('windlass.limits.' || current_schema() || '.mail', 0))"
+            "hashtextextended('tidewheel.limits.' || current_schema() || '.mail', 0))"
         )
         yield connection
 

@@ -18,12 +18,12 @@ from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer
 from tests.servers.shared import empty_url, fresh_schema
-from windlass import TopicLimits
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, listening, notifying
-from windlass.stores.postgres.notifying import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
-from windlass.stores.protocol import Wakeups
-from windlass.testing.conformance.building import TOPIC, claim_one, end, failed, job, put
+from tidewheel import TopicLimits
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, listening, notifying
+from tidewheel.stores.postgres.notifying import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
+from tidewheel.stores.protocol import Wakeups
+from tidewheel.testing.conformance.building import TOPIC, claim_one, end, failed, job, put
 
 NEVER = 0.1
 
@@ -69,7 +69,7 @@ async def test_a_listener_whose_backend_is_killed_hears_again_soon(
     stores: list[PostgresStore], postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Everybody is woken once, because something may have been missed, and hints go on as before."""
-    caplog.set_level(logging.CRITICAL, "windlass.postgres")
+    caplog.set_level(logging.CRITICAL, "tidewheel.postgres")
     async with (
         stores[0].wakeups(topics=["mail"]) as mail,
         stores[0].wakeups(topics=["other"]) as other,
@@ -229,7 +229,7 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection that looks alive and hears nothing is asked for an answer now and then."""
-    caplog.set_level(logging.CRITICAL, "windlass.postgres")
+    caplog.set_level(logging.CRITICAL, "tidewheel.postgres")
     monkeypatch.setattr(listening, "PROBE_SECONDS", 0.1)
     monkeypatch.setattr(listening, "PATIENCE_SECONDS", 0.1)
     async with (
@@ -256,7 +256,7 @@ async def test_a_listener_survives_a_server_that_is_away(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It tries again until there is one, complaining once, and subscriptions made meanwhile hear it, too."""
-    caplog.set_level(logging.WARNING, "windlass.postgres")
+    caplog.set_level(logging.WARNING, "tidewheel.postgres")
     monkeypatch.setattr(listening, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(listening, "FIRST_PAUSE", 0.02)
     async with (
@@ -274,7 +274,7 @@ async def test_a_listener_survives_a_server_that_is_away(
             assert await early.wait(PATIENCE)
             assert await late.wait(PATIENCE)
             await heard_again(other, late)
-    assert len([record for record in caplog.records if record.name == "windlass.postgres"]) == 1
+    assert len([record for record in caplog.records if record.name == "tidewheel.postgres"]) == 1
 
 
 async def test_schemas_do_not_hear_each_other(stores: list[PostgresStore]) -> None:
@@ -324,7 +324,7 @@ JUNK = [
 async def test_junk_on_the_channel_costs_a_look_and_nothing_else(
     stores: list[PostgresStore], postgres_url: str, message: str
 ) -> None:
-    """Anybody may NOTIFY; what cannot be read may be a newer Windlass's, so everybody looks."""
+    """Anybody may NOTIFY; what cannot be read may be a newer Tidewheel's, so everybody looks."""
     async with stores[0].wakeups(topics=["mail"]) as mail, raw(postgres_url) as connection:
         await connection.execute("SELECT pg_notify($1, $2)", schema_of(postgres_url), message)
         assert await mail.wait(PATIENCE)

@@ -15,12 +15,12 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.postgres import HOST, free_port
 from tests.servers.shared import fresh_schema
-from windlass.errors import ConfigurationError, StoreError, StoreUnavailable, WindlassError
-from windlass.model import JobFilter
-from windlass.stores import create_store
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.location import parse_url
-from windlass.testing.conformance.building import claim_one, put
+from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, TidewheelError
+from tidewheel.model import JobFilter
+from tidewheel.stores import create_store
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres.location import parse_url
+from tidewheel.testing.conformance.building import claim_one, put
 
 SECRET = "hunter2"  # noqa: S105 - nobody's
 
@@ -32,14 +32,14 @@ def test_the_driver_gets_everything_but_our_own_options() -> None:
     )
     assert location.dsn == "postgresql://me:p%40ss@db.example:5433/app?sslmode=require&host=%2Ftmp"
     assert (location.schema, location.connections) == ("queue", 12)
-    assert parse_url("postgresql://db/app").schema == "windlass"
+    assert parse_url("postgresql://db/app").schema == "tidewheel"
 
 
 def test_several_hosts_are_the_drivers_business() -> None:
     """A primary and its standbys in one URL: whichever takes writes."""
     location = parse_url(f"postgresql://me:{SECRET}@one:5432,two:5433/app?target_session_attrs=read-write")
     assert "one:5432,two:5433" in location.dsn
-    assert location.shown == "one:5432,two:5433/app (schema windlass)"
+    assert location.shown == "one:5432,two:5433/app (schema tidewheel)"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_bad_option_is_refused_with_what_is_possible(query: str, words: str) -
 )
 async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
     """A / in a password, forgotten to be escaped, makes nonsense of the rest, and must not show any of it."""
-    with pytest.raises(WindlassError) as caught:
+    with pytest.raises(TidewheelError) as caught:
         await PostgresStore(url).open()
     assert isinstance(caught.value, ConfigurationError | StoreUnavailable)
     assert SECRET not in str(caught.value)

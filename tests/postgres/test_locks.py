@@ -11,11 +11,11 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, schema_of
-from windlass.errors import StoreUnavailable
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, database, writer
-from windlass.testing.conformance.building import ask, claim_one, job, look, put
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, database, writer
+from tidewheel.testing.conformance.building import ask, claim_one, job, look, put
 
 LOCK_SECONDS = 0.15
 """What ten seconds are in real life."""

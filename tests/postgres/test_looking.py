@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from windlass.model import Lane
-from windlass.stores.postgres.looking import RESCAN_SECONDS, Answer, Looks
-from windlass.stores.postgres.marks import Ranges
+from tidewheel.model import Lane
+from tidewheel.stores.postgres.looking import RESCAN_SECONDS, Answer, Looks
+from tidewheel.stores.postgres.marks import Ranges
 
 LANES = (Lane("mail", "send"),)
 FULL = Answer(moment=10, due=5, tended_to=10, cost=None)

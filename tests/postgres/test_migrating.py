@@ -11,12 +11,12 @@ from tests.patience import PATIENCE
 from tests.postgres.stores import opened, own_database, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
-from windlass.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
-from windlass.model import Claimed, JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, migrating
-from windlass.stores.postgres.migrating import migrations
-from windlass.testing.conformance.building import ask, claim, claim_one, job, put, put_many
+from tidewheel.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
+from tidewheel.model import Claimed, JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, migrating
+from tidewheel.stores.postgres.migrating import migrations
+from tidewheel.testing.conformance.building import ask, claim, claim_one, job, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
 
@@ -47,13 +47,13 @@ async def test_many_migrate_through_a_pooler(pgbouncer: PgBouncer) -> None:
 
 
 async def test_a_newer_schema_is_refused() -> None:
-    """An old Windlass does not touch what it does not understand, and says what to do."""
+    """An old Tidewheel does not touch what it does not understand, and says what to do."""
     url = fresh_url()
     async with opened(url) as [store], raw(url) as connection:
         await connection.execute(
             "INSERT INTO schema_versions (version, name) VALUES (9999, 'from_the_future')"
         )
-        with pytest.raises(SchemaTooNew, match=r"9999.*upgrade Windlass"):
+        with pytest.raises(SchemaTooNew, match=r"9999.*upgrade Tidewheel"):
             await store.migrate()
         with pytest.raises(SchemaTooNew, match="9999"):
             await store.missing_steps()
@@ -157,7 +157,7 @@ async def test_a_schema_with_somebody_elses_tables_is_left_alone() -> None:
             with pytest.raises(StoreError, match='"jobs" already exists'):
                 await store.migrate()
             assert not await connection.fetchval("SELECT to_regclass('schema_versions') IS NOT NULL")
-            with pytest.raises(StoreError, match="windlass migrate"):
+            with pytest.raises(StoreError, match="tidewheel migrate"):
                 await store.enqueue([job()])
 
 
@@ -194,7 +194,7 @@ async def test_a_store_used_before_it_is_migrated_says_what_to_do() -> None:
             store.check,
         ]
         for call in calls:
-            with pytest.raises(StoreError, match="windlass migrate") as caught:
+            with pytest.raises(StoreError, match="tidewheel migrate") as caught:
                 await call()
             assert not isinstance(caught.value, StoreUnavailable)
 
@@ -224,7 +224,7 @@ async def test_a_schema_dropped_and_made_anew_under_open_stores_works() -> None:
         await other.count(JobFilter())
         async with raw(url) as connection:
             await connection.execute(f"DROP SCHEMA {schema_of(url)} CASCADE")
-        with pytest.raises(StoreError, match="windlass migrate"):
+        with pytest.raises(StoreError, match="tidewheel migrate"):
             await put(store)
         await other.migrate()
         await put(store)

@@ -17,15 +17,15 @@ import pytest
 from tests.cli.processes import Process, Project, wait_until
 from tests.servers import DURABLE, PostgresServer
 from tests.servers.shared import fresh_schema
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
 
 APP = """
 import asyncio, os, pathlib
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
-app = Windlass({url!r}, lease={lease})
+app = Tidewheel({url!r}, lease={lease})
 log = os.open("runs.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
@@ -58,9 +58,9 @@ class Scene:
         self.project = Project(directory)
         self.project.write("jobs.py", APP.format(url=self.url, lease=lease))
 
-    def within(self, look: Callable[[Windlass], Awaitable[Any]]) -> Any:
+    def within(self, look: Callable[[Tidewheel], Awaitable[Any]]) -> Any:
         async def opened() -> Any:
-            async with Windlass(self.url) as app:
+            async with Tidewheel(self.url) as app:
                 return await look(app)
 
         return asyncio.run(opened())

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.postgres.stores import opened, raw
-from windlass.model import Claimed, JobFilter, Lease, Settlement, Shown, State, Verdict
-from windlass.outcome import Completed, Failed, Retried
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.packing import LONG_SECONDS, PLACES
-from windlass.testing.conformance.building import BOOM, claim, job, look, put, put_many
+from tidewheel.model import Claimed, JobFilter, Lease, Settlement, Shown, State, Verdict
+from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres.packing import LONG_SECONDS, PLACES
+from tidewheel.testing.conformance.building import BOOM, claim, job, look, put, put_many
 
 JOBS = 150  # three packs, the last one not full
 

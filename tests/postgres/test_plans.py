@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.postgres.plans import Plans, Step
 from tests.servers.shared import other_version, shared_server
-from windlass.conditions import (
+from tidewheel.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -22,13 +22,13 @@ from windlass.conditions import (
     HoldsText,
     Not,
 )
-from windlass.ids import new_id
-from windlass.limits import Rate, TopicLimits
-from windlass.model import Head, JobFilter, Lane, Progress, Report, Settlement, Shown, State
-from windlass.outcome import Completed, Failed, Outcome, Released, Retried
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import BOOM, cancelled, claim, completed, end, failed, job, put
+from tidewheel.ids import new_id
+from tidewheel.limits import Rate, TopicLimits
+from tidewheel.model import Head, JobFilter, Lane, Progress, Report, Settlement, Shown, State
+from tidewheel.outcome import Completed, Failed, Outcome, Released, Retried
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import BOOM, cancelled, claim, completed, end, failed, job, put
 
 LARGE = ("jobs", "finished", "bodies", "progress", "attempts", "steps", "keys", "prunable")
 """Tables that grow with the number of jobs; the counters do not."""

@@ -8,10 +8,10 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, pruning
-from windlass.testing.conformance.building import claim, claim_one, ids, put, put_many
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, pruning
+from tidewheel.testing.conformance.building import claim, claim_one, ids, put, put_many
 
 
 async def _complete(store: PostgresStore, number: int) -> list[object]:

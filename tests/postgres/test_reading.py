@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.stores.paging import ids_of
-from windlass.conditions import (
+from tidewheel.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -19,13 +19,13 @@ from windlass.conditions import (
     InState,
     Not,
 )
-from windlass.model import BodyFormat, Count, JobError, JobFilter, State
-from windlass.outcome import Failed, Retried
-from windlass.stores.compiling import to_sql
-from windlass.stores.postgres import PostgresStore, reading, searching
-from windlass.stores.postgres.compiling import Words
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import claim_one, end, failed, put, put_many
+from tidewheel.model import BodyFormat, Count, JobError, JobFilter, State
+from tidewheel.outcome import Failed, Retried
+from tidewheel.stores.compiling import to_sql
+from tidewheel.stores.postgres import PostgresStore, reading, searching
+from tidewheel.stores.postgres.compiling import Words
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import claim_one, end, failed, put, put_many
 
 
 @pytest.fixture

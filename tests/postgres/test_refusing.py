@@ -9,11 +9,11 @@ import pytest
 
 from tests.postgres.stores import opened, own_database, raw
 from tests.servers import PostgresServer
-from windlass.errors import StoreUnavailable
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.postgres import writer
-from windlass.testing.conformance.building import ask, claim_one, job, look, put
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import writer
+from tidewheel.testing.conformance.building import ask, claim_one, job, look, put
 
 
 @pytest.fixture(autouse=True)
@@ -65,17 +65,17 @@ async def test_a_full_disk_refuses_writes_and_loses_nothing(postgres: PostgresSe
         before = await put(store)
         # What a full disk makes the server say, raised where it would be: when a page is added to a table.
         await connection.execute(
-            "CREATE FUNCTION windlass.no_room() RETURNS trigger LANGUAGE plpgsql AS $$"
+            "CREATE FUNCTION tidewheel.no_room() RETURNS trigger LANGUAGE plpgsql AS $$"
             " BEGIN RAISE disk_full USING MESSAGE = 'could not extend file: No space left on device'; END $$;"
-            "CREATE TRIGGER full_disk BEFORE INSERT ON windlass.bodies"
-            " FOR EACH STATEMENT EXECUTE FUNCTION windlass.no_room()"
+            "CREATE TRIGGER full_disk BEFORE INSERT ON tidewheel.bodies"
+            " FOR EACH STATEMENT EXECUTE FUNCTION tidewheel.no_room()"
         )
         jobs = [job(key="k"), job(payload=b"1" * 5000), job()]
         with pytest.raises(StoreUnavailable, match="No space left"):
             await store.enqueue(jobs)
         assert (await store.count(JobFilter())).total == 1
         assert await store.check() == []
-        await connection.execute("DROP TRIGGER full_disk ON windlass.bodies")
+        await connection.execute("DROP TRIGGER full_disk ON tidewheel.bodies")
         answers = await store.enqueue(jobs)
         assert not any(answer.duplicate for answer in answers)
         assert (await claim_one(store)).lease.job_id == before

@@ -13,8 +13,8 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.shared import empty_url
-from windlass import Windlass, maintenance
-from windlass.errors import StoreError
+from tidewheel import Tidewheel, maintenance
+from tidewheel.errors import StoreError
 
 READ = """
 GRANT USAGE ON SCHEMA {schema} TO reader;
@@ -51,8 +51,8 @@ async def role(postgres_url: str) -> AsyncIterator[Role]:
         await admin.execute("DROP OWNED BY reader; DROP ROLE reader")
 
 
-def shop(url: str) -> tuple[Windlass, list[int]]:
-    app, ran = Windlass(url, poll_interval=0.05), []
+def shop(url: str) -> tuple[Tidewheel, list[int]]:
+    app, ran = Tidewheel(url, poll_interval=0.05), []
 
     @app.task
     async def work(number: int) -> None:
@@ -102,8 +102,8 @@ async def test_a_caller_without_the_rights_leaves_maintenance_to_others(
 ) -> None:
     """It is tried once, and nothing is said about it."""
     monkeypatch.setattr(maintenance, "LOOK_SECONDS", 0.02)
-    with caplog.at_level(logging.DEBUG, "windlass.maintenance"):
-        async with Windlass(role.url), asyncio.timeout(PATIENCE):
+    with caplog.at_level(logging.DEBUG, "tidewheel.maintenance"):
+        async with Tidewheel(role.url), asyncio.timeout(PATIENCE):
             while not caplog.records:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.2)

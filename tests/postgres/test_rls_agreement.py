@@ -13,10 +13,10 @@ from hypothesis import settings
 from tests.postgres.secured import Secured, TwoRoles, empty, secured
 from tests.postgres.stores import raw
 from tests.servers.warm import KeptRunner
-from windlass.stores import create_store
-from windlass.stores.protocol import Store
-from windlass.testing.agreement import StoresAgree
-from windlass.testing.clock import FrozenClock
+from tidewheel.stores import create_store
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.agreement import StoresAgree
+from tidewheel.testing.clock import FrozenClock
 
 
 class SecuredPostgresAgrees(StoresAgree):

@@ -15,9 +15,9 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.secured import API, WORKER, Secured, acting, refused, secured
 from tests.postgres.stores import opened, raw
-from windlass import Windlass
-from windlass.limits import Rate, TopicLimits
-from windlass.model import (
+from tidewheel import Tidewheel
+from tidewheel.limits import Rate, TopicLimits
+from tidewheel.model import (
     NewDocument,
     NewStep,
     OnDuplicate,
@@ -27,9 +27,9 @@ from windlass.model import (
     State,
     WorkerRecord,
 )
-from windlass.outcome import Completed, Failed
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import BOOM, ask, claim_one, end, job, put
+from tidewheel.outcome import Completed, Failed
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import BOOM, ask, claim_one, end, job, put
 
 NOBODY = [
     None, "", "%", "_", "*", "acme%", "ACME", " acme", "acme ", "'", "''", "acme' OR 'a' = 'a", "acme'--",
@@ -272,10 +272,10 @@ async def test_what_is_for_workers_is_refused_also_for_ones_own_jobs(place: Secu
             "CREATE FUNCTION mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
             "CREATE TRIGGER mine AFTER INSERT ON jobs EXECUTE FUNCTION suppress_redundant_updates_trigger()",
             "ALTER TABLE jobs DISABLE ROW LEVEL SECURITY",
-            "DROP POLICY windlass_api ON jobs",
+            "DROP POLICY tidewheel_api ON jobs",
             "CREATE POLICY mine ON jobs USING (true)",
-            "SET ROLE windlass_worker",
-            "SET ROLE windlass_owner",
+            "SET ROLE tidewheel_worker",
+            "SET ROLE tidewheel_owner",
             "SET SESSION AUTHORIZATION postgres",
             "COPY jobs TO PROGRAM 'true'",
         ):
@@ -345,7 +345,7 @@ async def test_a_row_that_would_hold_up_workers_cannot_be_written(
 @pytest.mark.usefixtures("jobs")
 async def test_a_job_without_its_body_harms_nobody_but_itself(place: Secured) -> None:
     """A caller can say that a body is kept apart, and keep none; claimed with others, it fails alone."""
-    working = Windlass(place.of(WORKER), migrate=False)
+    working = Tidewheel(place.of(WORKER), migrate=False)
 
     @working.task(max_attempts=1)
     async def greet(name: str = "nobody") -> str:

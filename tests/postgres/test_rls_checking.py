@@ -37,32 +37,32 @@ async def found(place: Secured, role: str = WORKER) -> list[str]:
         ("ALTER TABLE jobs DISABLE ROW LEVEL SECURITY", "table jobs is off"),
         ("ALTER TABLE minutes DISABLE ROW LEVEL SECURITY", "table minutes is off"),
         ("ALTER TABLE bodies NO FORCE ROW LEVEL SECURITY", "bodies is not forced"),
-        ("DROP POLICY windlass_api ON attempts", "attempts has no policy windlass_api"),
-        ("DROP POLICY windlass_worker ON workers", "workers has no policy windlass_worker"),
+        ("DROP POLICY tidewheel_api ON attempts", "attempts has no policy tidewheel_api"),
+        ("DROP POLICY tidewheel_worker ON workers", "workers has no policy tidewheel_worker"),
         (
-            "ALTER POLICY windlass_api ON keys USING (true)",
-            "keys has no policy windlass_api, or a changed",
+            "ALTER POLICY tidewheel_api ON keys USING (true)",
+            "keys has no policy tidewheel_api, or a changed",
         ),
-        ("ALTER POLICY windlass_api ON jobs WITH CHECK (true)", "jobs has no policy windlass_api, or"),
-        ("ALTER POLICY windlass_worker ON jobs TO PUBLIC", "jobs has no policy windlass_worker, or"),
+        ("ALTER POLICY tidewheel_api ON jobs WITH CHECK (true)", "jobs has no policy tidewheel_api, or"),
+        ("ALTER POLICY tidewheel_worker ON jobs TO PUBLIC", "jobs has no policy tidewheel_worker, or"),
         (
-            "ALTER POLICY windlass_api ON packs USING (tenant LIKE current_setting('app.tenant_id', true))",
-            "packs has no policy windlass_api, or a changed",
+            "ALTER POLICY tidewheel_api ON packs USING (tenant LIKE current_setting('app.tenant_id', true))",
+            "packs has no policy tidewheel_api, or a changed",
         ),
-        ("DROP POLICY windlass_api_values ON jobs", "jobs has no policy windlass_api_values"),
+        ("DROP POLICY tidewheel_api_values ON jobs", "jobs has no policy tidewheel_api_values"),
         ("CREATE TABLE later (tenant text)", "table later is off"),
-        ("CREATE TABLE later_still (tenant text)", "later_still has no policy windlass_api"),
-        ("ALTER TABLE attempts OWNER TO windlass_api", "windlass_api, but owns attempts"),
+        ("CREATE TABLE later_still (tenant text)", "later_still has no policy tidewheel_api"),
+        ("ALTER TABLE attempts OWNER TO tidewheel_api", "tidewheel_api, but owns attempts"),
         (
             f"ALTER FUNCTION fold() OWNER TO {API}",
-            f"the role {API} calls as windlass_api, but owns fold",
+            f"the role {API} calls as tidewheel_api, but owns fold",
         ),
     ],
 )
 async def test_a_hole_in_the_schema_is_found_and_closed(lasting: Secured, damage: str, words: str) -> None:
     """The remedy that is told is to migrate again, and it helps."""
     assert await found(lasting) == []
-    await _damaged(lasting, damage, words, "windlass migrate --rls")
+    await _damaged(lasting, damage, words, "tidewheel migrate --rls")
     async with opened(lasting.url, migrated=False) as [store]:
         await store.migrate(rls=True)
     assert await found(lasting) == []
@@ -72,7 +72,7 @@ async def test_a_hole_in_the_schema_is_found_and_closed(lasting: Secured, damage
     ("damage", "words", "remedy"),
     [
         ("CREATE POLICY more ON jobs USING (true)", "jobs has a policy more", "DROP POLICY more ON"),
-        ("CREATE POLICY windlass_api ON minutes USING (true)", "minutes has a policy", "DROP POLICY"),
+        ("CREATE POLICY tidewheel_api ON minutes USING (true)", "minutes has a policy", "DROP POLICY"),
         (
             "CREATE FUNCTION peek() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT 1::bigint'",
             "function peek runs with the rights of its owner",
@@ -80,8 +80,12 @@ async def test_a_hole_in_the_schema_is_found_and_closed(lasting: Secured, damage
         ),
         ("CREATE VIEW peek AS SELECT * FROM jobs", "view peek shows what its owner sees", "security_invoker"),
         ("ALTER VIEW job_status RESET (security_invoker)", "view job_status shows", "security_invoker"),
-        ("GRANT TRUNCATE ON jobs TO windlass_api", "may truncate or put triggers on jobs", "REVOKE TRUNCATE"),
-        ("GRANT SELECT ON documents TO windlass_api", "but has rights on", "REVOKE ALL ON"),
+        (
+            "GRANT TRUNCATE ON jobs TO tidewheel_api",
+            "may truncate or put triggers on jobs",
+            "REVOKE TRUNCATE",
+        ),
+        ("GRANT SELECT ON documents TO tidewheel_api", "but has rights on", "REVOKE ALL ON"),
         ("GRANT UPDATE (body) ON documents TO PUBLIC", "where keys, users and secrets are", "REVOKE ALL ON"),
         ("GRANT TRIGGER ON jobs TO PUBLIC", "may truncate or put triggers on jobs", "REVOKE TRUNCATE"),
     ],
@@ -107,28 +111,28 @@ async def _damaged(place: Secured, damage: str, words: str, remedy: str) -> None
         (
             f"ALTER ROLE {API} SUPERUSER",
             f"ALTER ROLE {API} NOSUPERUSER",
-            f"role {API} calls as windlass_api, but is a",
+            f"role {API} calls as tidewheel_api, but is a",
         ),
         (f"ALTER ROLE {API} BYPASSRLS", f"ALTER ROLE {API} NOBYPASSRLS", "bypasses row-level security"),
         (
-            "ALTER ROLE windlass_api BYPASSRLS",
-            "ALTER ROLE windlass_api NOBYPASSRLS",
-            "role windlass_api calls",
+            "ALTER ROLE tidewheel_api BYPASSRLS",
+            "ALTER ROLE tidewheel_api NOBYPASSRLS",
+            "role tidewheel_api calls",
         ),
         (
-            f"GRANT windlass_worker TO {API}",
-            f"REVOKE windlass_worker FROM {API}",
-            "is a member of windlass_worker",
+            f"GRANT tidewheel_worker TO {API}",
+            f"REVOKE tidewheel_worker FROM {API}",
+            "is a member of tidewheel_worker",
         ),
         (
-            f"GRANT windlass_owner TO {API}",
-            f"REVOKE windlass_owner FROM {API}",
-            "is a member of windlass_owner",
+            f"GRANT tidewheel_owner TO {API}",
+            f"REVOKE tidewheel_owner FROM {API}",
+            "is a member of tidewheel_owner",
         ),
         (
-            "GRANT windlass_worker TO windlass_api",
-            "REVOKE windlass_worker FROM windlass_api",
-            f"role {API} calls as windlass_api, but is a member of windlass_worker",
+            "GRANT tidewheel_worker TO tidewheel_api",
+            "REVOKE tidewheel_worker FROM tidewheel_api",
+            f"role {API} calls as tidewheel_api, but is a member of tidewheel_worker",
         ),
         (
             f"GRANT CREATE ON SCHEMA {{schema}} TO {API}",
@@ -137,8 +141,8 @@ async def _damaged(place: Secured, damage: str, words: str, remedy: str) -> None
         ),
         (f"ALTER ROLE {WORKER} BYPASSRLS", f"ALTER ROLE {WORKER} NOBYPASSRLS", f"role {WORKER} bypasses"),
         (
-            f"GRANT windlass_owner TO {WORKER}",
-            f"REVOKE windlass_owner FROM {WORKER}",
+            f"GRANT tidewheel_owner TO {WORKER}",
+            f"REVOKE tidewheel_owner FROM {WORKER}",
             f"role {WORKER} owns tables",
         ),
     ],

@@ -11,10 +11,10 @@ import pytest_asyncio
 from tests.postgres.secured import Secured, TwoRoles, empty, secured
 from tests.postgres.stores import raw
 from tests.servers.warm import WarmConnections, warm_connections
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance import *  # noqa: F403
-from windlass.testing.conformance import room
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance import *  # noqa: F403
+from tidewheel.testing.conformance import room
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,13 +15,13 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import fresh_url, other_version
-from windlass.errors import ConfigurationError, StoreError
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores import create_store
-from windlass.stores.postgres import migrating
-from windlass.stores.postgres.migrating import migrations
-from windlass.testing.conformance.building import ask, claim_one, end, put, put_many
+from tidewheel.errors import ConfigurationError, StoreError
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores import create_store
+from tidewheel.stores.postgres import migrating
+from tidewheel.stores.postgres.migrating import migrations
+from tidewheel.testing.conformance.building import ask, claim_one, end, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
 
@@ -187,7 +187,7 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
                 " UNION SELECT DISTINCT proowner::regrole::text FROM pg_proc"
                 " WHERE pronamespace = current_schema()::regnamespace"
             )
-            assert [row[0] for row in owners] == ["windlass_owner"]
+            assert [row[0] for row in owners] == ["tidewheel_owner"]
         assert await worker.check() == []
         await end(worker, (await claim_one(worker)).lease, Completed(b"1"))
 
@@ -210,7 +210,7 @@ async def test_the_owner_alone_sees_no_rows(place: Secured) -> None:
     async with opened(place.of(API), migrated=False) as [api]:
         await put(api, tenant="a")
     async with raw(place.url) as connection:
-        await connection.execute("SET ROLE windlass_owner")
+        await connection.execute("SET ROLE tidewheel_owner")
         assert await connection.fetchval("SELECT count(*) FROM jobs") == 0
 
 

@@ -14,13 +14,13 @@ from tests.postgres.secured import API, MIGRATOR, WORKER, Secured, secured
 from tests.postgres.stores import opened, raw
 from tests.servers import PgBouncer
 from tests.servers.shared import shared_server
-from windlass import SecurityContext, Windlass, acting_as
-from windlass.errors import JobNotFound, LimitExceeded, StoreError
-from windlass.model import JobFilter, KeyLifetime, NewDocument, OnDuplicate, State, Verdict
-from windlass.outcome import Completed
-from windlass.stores.postgres import PostgresStore, writer
-from windlass.stores.protocol import StoreLimits
-from windlass.testing.conformance.building import ask, claim_one, end, job, put, put_many
+from tidewheel import SecurityContext, Tidewheel, acting_as
+from tidewheel.errors import JobNotFound, LimitExceeded, StoreError
+from tidewheel.model import JobFilter, KeyLifetime, NewDocument, OnDuplicate, State, Verdict
+from tidewheel.outcome import Completed
+from tidewheel.stores.postgres import PostgresStore, writer
+from tidewheel.stores.protocol import StoreLimits
+from tidewheel.testing.conformance.building import ask, claim_one, end, job, put, put_many
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ async def test_what_is_for_workers_is_refused(api: PostgresStore, worker: Postgr
         lambda: api.enqueue_with(NewDocument("key", "k", b"{}"), [job(tenant="a")]),
     ]
     for verb in documents:  # what a server meets under the wrong role: it is told the right one
-        with pytest.raises(StoreError, match="windlass_worker"):
+        with pytest.raises(StoreError, match="tidewheel_worker"):
             await verb()
     assert await worker.states([job_id]) == [State.RUNNING]
     assert await worker.check() == []
@@ -201,7 +201,7 @@ async def test_callers_never_add_counters_up(
     api: PostgresStore, worker: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They see one tenant's; whoever sees all does it."""
-    monkeypatch.setattr("windlass.stores.postgres.folding.FOLD_AFTER", 1)
+    monkeypatch.setattr("tidewheel.stores.postgres.folding.FOLD_AFTER", 1)
     await put_many(api, 3, tenant="a")
     assert api._folding.under_way is None
     appended = "SELECT count(*) FROM {schema}.tally"
@@ -257,7 +257,7 @@ async def test_a_conflict_is_tried_again(place: Secured, api: PostgresStore, wor
     """A deadlock rolls the whole transaction back, and all of it is done again, once."""
     async with raw(place.url) as admin:
         await admin.execute(
-            "CREATE SEQUENCE trouble; GRANT USAGE ON SEQUENCE trouble TO windlass_api;"
+            "CREATE SEQUENCE trouble; GRANT USAGE ON SEQUENCE trouble TO tidewheel_api;"
             "CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " IF nextval('trouble') % 4 = 2 THEN RAISE deadlock_detected; END IF; RETURN NEW; END $$"
             " SET search_path FROM CURRENT;"
@@ -309,8 +309,8 @@ async def test_limits_count_what_a_tenant_has(place: Secured) -> None:
 
 async def test_a_worker_runs_what_callers_enqueue(place: Secured) -> None:
     """The whole way through apps: as the api role in, as the worker role done, and the result read."""
-    calling = Windlass(place.of(API), migrate=True)  # nothing is to be migrated, which it may see
-    working = Windlass(place.of(WORKER), migrate=False)
+    calling = Tidewheel(place.of(API), migrate=True)  # nothing is to be migrated, which it may see
+    working = Tidewheel(place.of(WORKER), migrate=False)
 
     @working.task
     async def double(number: int) -> int:
@@ -331,8 +331,8 @@ async def test_a_worker_runs_what_callers_enqueue(place: Secured) -> None:
 
 async def test_a_caller_can_follow_the_job_it_has_just_enqueued(place: Secured) -> None:
     """Through its handle, under a context or without one, and through a context only its own tenant's."""
-    calling = Windlass(place.of(API), migrate=False, poll_interval=0.05)
-    working = Windlass(place.of(WORKER), migrate=False)
+    calling = Tidewheel(place.of(API), migrate=False, poll_interval=0.05)
+    working = Tidewheel(place.of(WORKER), migrate=False)
 
     @working.task
     async def double(number: int) -> int:
@@ -359,7 +359,7 @@ async def test_a_role_that_sees_one_tenant_cannot_copy(api: PostgresStore, worke
     jobs = await worker.whole_jobs(limit=10)
     assert len(jobs) == 2
     for refused in (api.whole_jobs(limit=10), api.place_jobs(jobs)):
-        with pytest.raises(StoreError, match="run it as a member of windlass_worker"):
+        with pytest.raises(StoreError, match="run it as a member of tidewheel_worker"):
             await refused
     await worker.delete([whole.record.id for whole in jobs])
     assert await worker.place_jobs(jobs) == [True, True]

@@ -14,15 +14,15 @@ from tests.postgres.catalogue import catalogue
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
 from tests.servers.shared import fresh_url
-from windlass.errors import ConfigurationError, SchemaTooNew
-from windlass.model import Settlement
-from windlass.outcome import Completed
-from windlass.schema_scripts import missing_script, write_script
-from windlass.stores.postgres import migrating, scripting
-from windlass.stores.postgres.migrating import migrations
-from windlass.stores.postgres.securing import security_script
-from windlass.stores.postgres.splitting import split
-from windlass.testing.conformance.building import claim_one, put
+from tidewheel.errors import ConfigurationError, SchemaTooNew
+from tidewheel.model import Settlement
+from tidewheel.outcome import Completed
+from tidewheel.schema_scripts import missing_script, write_script
+from tidewheel.stores.postgres import migrating, scripting
+from tidewheel.stores.postgres.migrating import migrations
+from tidewheel.stores.postgres.securing import security_script
+from tidewheel.stores.postgres.splitting import split
+from tidewheel.testing.conformance.building import claim_one, put
 
 STEPS = migrations()
 NAMES = [name for _, name, _ in STEPS]
@@ -142,7 +142,7 @@ async def test_an_older_schema_gets_only_what_is_missing(url: str, monkeypatch: 
 
 
 async def test_a_newer_schema_is_refused(url: str) -> None:
-    """An old Windlass prints nothing for what it does not understand."""
+    """An old Tidewheel prints nothing for what it does not understand."""
     async with opened(url), raw(url) as connection:
         await connection.execute("INSERT INTO schema_versions (version, name) VALUES (9999, 'future')")
         with pytest.raises(SchemaTooNew, match="9999"):
@@ -163,7 +163,7 @@ def test_a_script_needs_no_server_and_public_is_not_taken_over() -> None:
     assert write_script(public, since=0).undo is None
     with pytest.raises(ConfigurationError, match="whole schema"):
         write_script(public, since=0, rls=True)
-    with pytest.raises(ConfigurationError, match=f"99; this Windlass knows 0 .* to {len(STEPS)}"):
+    with pytest.raises(ConfigurationError, match=f"99; this Tidewheel knows 0 .* to {len(STEPS)}"):
         write_script("postgresql:", since=99)
 
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.postgres.stores import opened, raw
-from windlass.model import Progress, Report
-from windlass.outcome import Completed, Failed, Retried
-from windlass.stores.postgres import PostgresStore
-from windlass.testing.conformance.building import BOOM, ask, claim_one, end, put, put_many
+from tidewheel.model import Progress, Report
+from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.testing.conformance.building import BOOM, ask, claim_one, end, put, put_many
 
 COLUMNS = [
     "job_id", "tenant", "topic", "task", "state", "shown_state", "attempt", "max_attempts", "priority",
@@ -27,7 +27,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 
 async def test_every_job_is_there_in_words_and_times(store: PostgresStore, postgres_url: str) -> None:
-    """Wherever it is kept, with the names of states that Windlass itself shows."""
+    """Wherever it is kept, with the names of states that Tidewheel itself shows."""
     await put(store, "done", correlation_id="c", user_id="u", priority=3, task="t", tenant="acme")
     lease = (await claim_one(store, "done")).lease
     await store.report([Report(lease, Progress(50.0, "half", "one"))])

@@ -16,9 +16,9 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
-from windlass.errors import StoreUnavailable
-from windlass.ids import new_id
-from windlass.model import (
+from tidewheel.errors import StoreUnavailable
+from tidewheel.ids import new_id
+from tidewheel.model import (
     FailureOrigin,
     JobError,
     KeyLifetime,
@@ -28,10 +28,10 @@ from windlass.model import (
     State,
     Verdict,
 )
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from windlass.stores.postgres import PostgresStore, claiming, writer
-from windlass.stores.protocol import Store
-from windlass.testing.conformance.building import BOOM, ask, claim, claim_one, end, job, look, put, put_many
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.stores.postgres import PostgresStore, claiming, writer
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.conformance.building import BOOM, ask, claim, claim_one, end, job, look, put, put_many
 
 T = TypeVar("T")
 

@@ -10,17 +10,17 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
-from windlass.model import Claimed, Lane
-from windlass.outcome import Released
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.claiming import COSTS, LEAST_PACKED
-from windlass.stores.postgres.enqueueing import enqueue_arguments
-from windlass.stores.postgres.notifying import Hint
-from windlass.stores.queries import Queries
-from windlass.testing.conformance.building import ask, claim, claim_one, end, job, put, put_many
+from tidewheel.model import Claimed, Lane
+from tidewheel.outcome import Released
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres.claiming import COSTS, LEAST_PACKED
+from tidewheel.stores.postgres.enqueueing import enqueue_arguments
+from tidewheel.stores.postgres.notifying import Hint
+from tidewheel.stores.queries import Queries
+from tidewheel.testing.conformance.building import ask, claim, claim_one, end, job, put, put_many
 
 LANE = Lane("mail", "")
-ENQUEUE = Queries("windlass.stores.postgres.sql", "verbs.sql")["enqueue"]
+ENQUEUE = Queries("tidewheel.stores.postgres.sql", "verbs.sql")["enqueue"]
 BACKLOG = 3000
 
 

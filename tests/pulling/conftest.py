@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.app.conftest import app, clock, url
-from windlass import Windlass
-from windlass.pulling.queue import Queue
+from tidewheel import Tidewheel
+from tidewheel.pulling.queue import Queue
 
 __all__ = ["app", "clock", "queue", "url"]
 
 
 @pytest.fixture
-def queue(app: Windlass) -> Queue:
+def queue(app: Tidewheel) -> Queue:
     return app.queue

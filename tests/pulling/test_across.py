@@ -16,10 +16,10 @@ import pytest
 
 from tests.app.conftest import URLS
 from tests.patience import PATIENCE
-from windlass import NotOpen, Windlass
-from windlass.model import Claimed
-from windlass.pulling.queue import Queue
-from windlass.pulling.reserved import Reserved
+from tidewheel import NotOpen, Tidewheel
+from tidewheel.model import Claimed
+from tidewheel.pulling.queue import Queue
+from tidewheel.pulling.reserved import Reserved
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -28,7 +28,7 @@ def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return URLS[request.param](tmp_path)
 
 
-async def _settled_down(app: Windlass, number: int) -> None:
+async def _settled_down(app: Tidewheel, number: int) -> None:
     async with asyncio.timeout(PATIENCE):
         while app._connections.reservations().waiting < number:
             await asyncio.sleep(0.001)
@@ -79,7 +79,7 @@ async def test_whatever_makes_a_job_ready_wakes_who_waits(
     lasting: str, make_ready: Callable[[Queue, Reserved], Awaitable[None]]
 ) -> None:
     """From another app, long before the next poll, which is an hour away here."""
-    async with Windlass(lasting, poll_interval=3600) as app, Windlass(lasting, poll_interval=3600) as other:
+    async with Tidewheel(lasting, poll_interval=3600) as app, Tidewheel(lasting, poll_interval=3600) as other:
         await other.queue.put("mail", ttr=3600)
         held = await other.queue.reserve("mail", timeout=PATIENCE)
         task = asyncio.create_task(app.queue.reserve("mail", timeout=PATIENCE))
@@ -93,7 +93,7 @@ async def test_whatever_makes_a_job_ready_wakes_who_waits(
 
 async def test_a_caller_cancelled_in_the_turn_it_is_served_leaves_the_job_to_others(url: str) -> None:
     """It was handed over, but nobody has seen it: it is anybody's again, uncounted."""
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         for _ in range(5):  # the turn in which it is served differs from store to store
             job = await app.queue.put("mail", ttr=3600)
             task = asyncio.create_task(app.queue.reserve("mail"))
@@ -112,7 +112,7 @@ async def test_who_leaves_while_a_job_is_granted_by_its_id_takes_nothing_along(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store goes on granting it; then it is given back."""
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         job = await app.queue.put("mail", ttr=3600)
         asked, through = asyncio.Event(), asyncio.Event()
         grant = app.store.grant
@@ -136,7 +136,7 @@ async def test_who_leaves_while_a_job_is_granted_by_its_id_takes_nothing_along(
 
 def test_threads_of_one_app_share_the_jobs(lasting: str) -> None:
     """Each goes to one of them; all are done."""
-    with Windlass(lasting).sync as app:
+    with Tidewheel(lasting).sync as app:
         for number in range(40):
             app.queue.put("mail", number)
 
@@ -151,7 +151,7 @@ def test_threads_of_one_app_share_the_jobs(lasting: str) -> None:
 
 async def test_event_loops_of_one_app_share_the_jobs(lasting: str) -> None:
     """The program's own and the one behind ``.sync``; what is put on one wakes who waits on the other."""
-    async with Windlass(lasting, poll_interval=3600) as app:
+    async with Tidewheel(lasting, poll_interval=3600) as app:
         blocking = app.sync
         blocked = asyncio.create_task(asyncio.to_thread(blocking.queue.reserve, "mail", PATIENCE))
         while not await asyncio.to_thread(lambda: blocking.queue.stats_topic("mail").waiting):
@@ -166,7 +166,7 @@ async def test_event_loops_of_one_app_share_the_jobs(lasting: str) -> None:
 
 def test_a_thread_that_waits_is_told_when_the_app_is_closed(url: str) -> None:
     """It is not left waiting."""
-    app = Windlass(url).sync
+    app = Tidewheel(url).sync
     app.open()
     told: list[BaseException] = []
 
@@ -194,7 +194,7 @@ def _take_in_child(app: Any, answers: Any) -> None:
 
 def test_a_forked_child_pulls_on_its_own(lasting: str) -> None:
     """It inherits an app whose threads and connections stayed with the parent."""
-    with Windlass(lasting).sync as app:
+    with Tidewheel(lasting).sync as app:
         app.queue.put("mail", "parent's")
         app.queue.reserve("mail", timeout=PATIENCE).delete()
         app.queue.put("mail", "child's")
@@ -214,13 +214,13 @@ def test_a_forked_child_pulls_on_its_own(lasting: str) -> None:
 
 async def test_after_a_restart_jobs_are_where_they_were(lasting: str) -> None:
     """Ready, delayed and buried; one that was reserved comes back when its time is over. Counts go on."""
-    async with Windlass(lasting) as app:
+    async with Tidewheel(lasting) as app:
         jobs = {name: await app.queue.put(name, name, ttr=1) for name in ("ready", "buried", "reserved")}
         jobs["delayed"] = await app.queue.put("delayed", delay=3600)
         await (await app.queue.reserve("buried")).bury()
         held = await app.queue.reserve("reserved")
         await held.touch()
-    async with Windlass(lasting) as app:
+    async with Tidewheel(lasting) as app:
         states = {name: (await app.queue.stats_job(job.id)).state for name, job in jobs.items()}
         assert states == {name: name for name in jobs}
         assert (await app.queue.reserve("reserved", timeout=PATIENCE)).body == "reserved"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     InvalidInput,
     JobNotFound,
@@ -19,19 +19,19 @@ from windlass import (
     NotReserved,
     ReserveTimeout,
     SecurityContext,
+    Tidewheel,
     TouchLimitExceeded,
-    Windlass,
     WrongState,
     acting_as,
 )
-from windlass.conditions import Compare, Comparison, Field
-from windlass.pulling import queue as queue_module
-from windlass.pulling.queue import Queue
-from windlass.pulling.statistics import Recovery
-from windlass.testing.clock import FrozenClock
+from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.pulling import queue as queue_module
+from tidewheel.pulling.queue import Queue
+from tidewheel.pulling.statistics import Recovery
+from tidewheel.testing.clock import FrozenClock
 
 
-async def test_a_job_is_put_reserved_and_deleted(app: Windlass, queue: Queue) -> None:
+async def test_a_job_is_put_reserved_and_deleted(app: Tidewheel, queue: Queue) -> None:
     """Bytes come back as they were, and what is deleted is kept as completed."""
     job = await queue.put("mail", b"\x00\xff", ttr=5)
     reserved = await queue.reserve(["mail"], timeout=0)
@@ -221,14 +221,14 @@ async def test_each_reservation_may_be_touched_anew(queue: Queue, clock: FrozenC
 async def test_limits_of_touches_can_be_lifted(url: str) -> None:
     """Each by None."""
     lifted: dict[str, Any] = {"max_touches": None, "max_touch_duration": None, "min_touch_interval": None}
-    async with Windlass(url, clock=FrozenClock(), **lifted) as app:
+    async with Tidewheel(url, clock=FrozenClock(), **lifted) as app:
         await app.queue.put("mail")
         reserved = await app.queue.reserve("mail", timeout=0)
         for _ in range(12):
             await reserved.touch()
 
 
-async def test_what_was_put_can_be_deleted_without_reserving_it(app: Windlass, queue: Queue) -> None:
+async def test_what_was_put_can_be_deleted_without_reserving_it(app: Tidewheel, queue: Queue) -> None:
     """It is gone then; a job somebody has is not theirs to delete."""
     job = await queue.put("mail")
     await queue.delete(job.id)
@@ -277,7 +277,7 @@ async def test_there_is_nothing_to_recover(queue: Queue) -> None:
     assert told == [Recovery("complete", 1)]
 
 
-async def test_bad_input_is_refused_and_puts_nothing(app: Windlass, queue: Queue) -> None:
+async def test_bad_input_is_refused_and_puts_nothing(app: Tidewheel, queue: Queue) -> None:
     """With the value and the limit."""
     with pytest.raises(InvalidInput, match=r"topic is 'a/b'"):
         await queue.put("a/b")
@@ -301,7 +301,7 @@ async def test_bad_input_is_refused_and_puts_nothing(app: Windlass, queue: Queue
 
 async def test_topics_and_their_jobs_are_limited_when_told_so(url: str) -> None:
     """Nothing is put then; what ends makes room. Without being told there is no limit."""
-    async with Windlass(url, max_topics=2, max_jobs_per_topic=1) as app:
+    async with Tidewheel(url, max_topics=2, max_jobs_per_topic=1) as app:
         await app.queue.put("a")
         with pytest.raises(LimitExceeded, match="max_jobs_per_topic"):
             await app.queue.put("a", delay=60)
@@ -362,7 +362,7 @@ async def test_tenants_put_and_look_but_do_not_reserve(queue: Queue) -> None:
 
 def test_everything_has_a_blocking_twin(url: str) -> None:
     """Handles included."""
-    with Windlass(url).sync as app:
+    with Tidewheel(url).sync as app:
         assert app.queue.peek_ready("mail") is None
         job = app.queue.put("mail", {"to": "Ada"})
         head = app.queue.peek_ready("mail")
@@ -377,8 +377,8 @@ def test_everything_has_a_blocking_twin(url: str) -> None:
 
 async def test_a_job_put_without_a_ttr_has_that_of_the_setting() -> None:
     """``default_ttr`` is for all; what a put says wins."""
-    async with Windlass("memory://", default_ttr=7) as app:
+    async with Tidewheel("memory://", default_ttr=7) as app:
         jobs = [await app.queue.put("mail", b"1"), await app.queue.put("mail", b"2", ttr=90)]
         assert [(await app.queue.stats_job(job.id)).ttr for job in jobs] == [7.0, 90.0]
     with pytest.raises(ConfigurationError, match="default_ttr"):
-        Windlass("memory://", default_ttr=0.5)
+        Tidewheel("memory://", default_ttr=0.5)

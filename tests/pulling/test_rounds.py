@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from windlass import Windlass
-from windlass.model import Claim, ClaimRequest, Enqueued, NewJob, Settlement
-from windlass.pulling.rounds import Rounds
+from tidewheel import Tidewheel
+from tidewheel.model import Claim, ClaimRequest, Enqueued, NewJob, Settlement
+from tidewheel.pulling.rounds import Rounds
 
 CLIENTS = 10
 ROUNDS = 5
@@ -27,13 +27,13 @@ class Calls:
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[Windlass]:
-    async with Windlass(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+async def app(tmp_path: Path) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
         yield app
 
 
 @pytest.fixture
-def calls(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> Calls:
+def calls(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> Calls:
     calls = Calls()
     store = app.store
     enqueue, claim, settle = store.enqueue, store.claim, store.settle
@@ -56,7 +56,7 @@ def calls(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
-async def test_ten_who_pull_in_step_share_their_claims_and_endings(app: Windlass, calls: Calls) -> None:
+async def test_ten_who_pull_in_step_share_their_claims_and_endings(app: Tidewheel, calls: Calls) -> None:
     """Not one commit for the first and one for the others: after the first round all go together."""
     for number in range(CLIENTS * ROUNDS):
         await app.queue.put("mail", number)

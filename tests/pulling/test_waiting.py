@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import NotOpen, ReserveTimeout, StoreUnavailable, TooManyWaiters, Windlass
-from windlass.model import Claim, ClaimRequest
-from windlass.pulling import listing, reservations
-from windlass.pulling.queue import Queue
-from windlass.pulling.reserved import Reserved
-from windlass.stores.sqlite import gaps
-from windlass.testing.clock import FrozenClock
+from tidewheel import NotOpen, ReserveTimeout, StoreUnavailable, Tidewheel, TooManyWaiters
+from tidewheel.model import Claim, ClaimRequest
+from tidewheel.pulling import listing, reservations
+from tidewheel.pulling.queue import Queue
+from tidewheel.pulling.reserved import Reserved
+from tidewheel.stores.sqlite import gaps
+from tidewheel.testing.clock import FrozenClock
 
 
 @pytest.fixture
-async def app(url: str) -> AsyncIterator[Windlass]:
+async def app(url: str) -> AsyncIterator[Tidewheel]:
     """An open app whose time goes by, and that hardly polls."""
-    async with Windlass(url, poll_interval=60) as app:
+    async with Tidewheel(url, poll_interval=60) as app:
         yield app
 
 
 class Claims:
     """Every claim that reaches the store from now on; one that was held back waits to be let through."""
 
-    def __init__(self, app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[ClaimRequest] = []
         self.granted = 0
         self.through = asyncio.Event()
@@ -52,11 +52,11 @@ class Claims:
 
 
 @pytest.fixture
-def claims(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> Claims:
+def claims(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> Claims:
     return Claims(app, monkeypatch)
 
 
-async def waiting(app: Windlass, queue: Queue, wishes: Iterable[Any]) -> list[asyncio.Task[Reserved]]:
+async def waiting(app: Tidewheel, queue: Queue, wishes: Iterable[Any]) -> list[asyncio.Task[Reserved]]:
     """Callers that wait, in this order."""
     tasks = []
     for wish in wishes:
@@ -68,14 +68,14 @@ async def waiting(app: Windlass, queue: Queue, wishes: Iterable[Any]) -> list[as
     return tasks
 
 
-async def test_a_job_wakes_who_waits_for_it(app: Windlass, queue: Queue) -> None:
+async def test_a_job_wakes_who_waits_for_it(app: Tidewheel, queue: Queue) -> None:
     """Long before the next poll, which is a minute away here."""
     [task] = await waiting(app, queue, ["mail"])
     job = await queue.put("mail")
     assert (await task).id == job.id
 
 
-async def test_jobs_go_to_those_who_have_waited_longest(app: Windlass, queue: Queue) -> None:
+async def test_jobs_go_to_those_who_have_waited_longest(app: Tidewheel, queue: Queue) -> None:
     """Among those who want their topic."""
     first, second, third = await waiting(app, queue, [["a"], ["a", "b"], ["b"]])
     jobs = [await queue.put(topic) for topic in ("b", "b", "a")]
@@ -84,7 +84,7 @@ async def test_jobs_go_to_those_who_have_waited_longest(app: Windlass, queue: Qu
     assert (await first).id == jobs[2].id
 
 
-async def test_nothing_is_claimed_that_nobody_waits_for(app: Windlass, queue: Queue, claims: Claims) -> None:
+async def test_nothing_is_claimed_that_nobody_waits_for(app: Tidewheel, queue: Queue, claims: Claims) -> None:
     """However their wishes overlap: a claimed job that is given back was away for nothing."""
     for topic in ("a", "b", "c"):
         for _ in range(20):
@@ -98,7 +98,7 @@ async def test_nothing_is_claimed_that_nobody_waits_for(app: Windlass, queue: Qu
 
 
 async def test_a_thousand_who_wait_are_one_claim_at_a_time(
-    app: Windlass, queue: Queue, claims: Claims
+    app: Tidewheel, queue: Queue, claims: Claims
 ) -> None:
     """Each for a topic of its own, or all for the same."""
     tasks = await waiting(app, queue, [f"topic-{number % 500}" for number in range(1000)])
@@ -113,7 +113,7 @@ async def test_a_thousand_who_wait_are_one_claim_at_a_time(
     assert app._connections.reservations().waiting == 0
 
 
-async def test_one_look_sees_what_was_put_before(app: Windlass, queue: Queue, claims: Claims) -> None:
+async def test_one_look_sees_what_was_put_before(app: Tidewheel, queue: Queue, claims: Claims) -> None:
     """Also while a claim is under way that began earlier, and cannot know."""
     claims.through.clear()
     [patient] = await waiting(app, queue, ["other"])
@@ -127,7 +127,7 @@ async def test_one_look_sees_what_was_put_before(app: Windlass, queue: Queue, cl
     await asyncio.wait([patient])
 
 
-async def test_a_caller_who_leaves_takes_no_job_along(app: Windlass, queue: Queue, claims: Claims) -> None:
+async def test_a_caller_who_leaves_takes_no_job_along(app: Tidewheel, queue: Queue, claims: Claims) -> None:
     """What was claimed on its behalf is anybody's again at once."""
     await queue.put("mail", ttr=3600)
     claims.through.clear()
@@ -140,7 +140,7 @@ async def test_a_caller_who_leaves_takes_no_job_along(app: Windlass, queue: Queu
     assert reserved.attempt == 1
 
 
-async def test_time_to_wait_ends_without_a_job(app: Windlass, queue: Queue) -> None:
+async def test_time_to_wait_ends_without_a_job(app: Tidewheel, queue: Queue) -> None:
     """And the next one is not for who has gone."""
     with pytest.raises(ReserveTimeout, match=r"within 0\.05 s"):
         await queue.reserve("mail", timeout=0.05)
@@ -164,7 +164,7 @@ async def test_a_reservation_that_runs_out_wakes_who_waits(queue: Queue) -> None
 
 async def test_there_is_a_limit_of_those_who_wait(url: str) -> None:
     """Said at once, and nobody else suffers."""
-    async with Windlass(url, max_waiters=2) as app:
+    async with Tidewheel(url, max_waiters=2) as app:
         tasks = await waiting(app, app.queue, ["a", "a"])
         with pytest.raises(TooManyWaiters, match=r"2 callers wait for a job; the limit is 2 \(max_waiters\)"):
             await app.queue.reserve("a")
@@ -174,7 +174,7 @@ async def test_there_is_a_limit_of_those_who_wait(url: str) -> None:
 
 
 async def test_who_waits_outlasts_an_outage_and_one_look_says_so(
-    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database comes back more often than not."""
     store = app.store
@@ -197,14 +197,14 @@ async def test_who_waits_outlasts_an_outage_and_one_look_says_so(
 
 async def test_an_app_that_closes_tells_those_who_wait(url: str) -> None:
     """They are not left waiting."""
-    async with Windlass(url) as app:
+    async with Tidewheel(url) as app:
         [task] = await waiting(app, app.queue, ["mail"])
     with pytest.raises(NotOpen, match="closed while a job was waited for"):
         await task
 
 
 async def test_many_who_end_jobs_share_a_write(
-    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is answered for its own."""
     store = app.store
@@ -228,7 +228,7 @@ async def test_many_who_end_jobs_share_a_write(
 
 
 async def test_who_pulls_is_on_the_list_of_workers(
-    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its topics and what it has; nobody wonders who takes these jobs."""
     monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
@@ -252,7 +252,7 @@ async def test_who_pulls_is_on_the_list_of_workers(
 
 
 async def test_who_comes_while_others_leave_the_list_is_on_it_again(
-    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving takes a moment, and somebody who waits from then on for hours must not be unseen."""
     monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
@@ -288,7 +288,7 @@ async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
     """Who waits a second for a job that is due in a second gets it: there is a last look."""
     monkeypatch.setattr(reservations, "_LAST_LOOK_SECONDS", PATIENCE)
     clock = FrozenClock()
-    async with Windlass(url, clock=clock, poll_interval=3600) as app:
+    async with Tidewheel(url, clock=clock, poll_interval=3600) as app:
         job = await app.queue.put("mail", b"x", delay=1000)
         original = app.store.claim
 
@@ -302,7 +302,7 @@ async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
         assert (await app.queue.reserve("mail", timeout=0.3)).id == job.id
 
 
-async def test_all_who_wait_for_a_topic_of_their_own_are_served(app: Windlass, queue: Queue) -> None:
+async def test_all_who_wait_for_a_topic_of_their_own_are_served(app: Tidewheel, queue: Queue) -> None:
     """Also those behind the first thousand, whose topics have no jobs; and one look is answered at once."""
     tasks = await waiting(app, queue, [f"topic-{number}" for number in range(1100)])
     job = await queue.put("topic-1050")
@@ -315,11 +315,11 @@ async def test_all_who_wait_for_a_topic_of_their_own_are_served(app: Windlass, q
 
 
 async def test_an_app_that_closes_gives_back_what_it_is_just_being_granted(
-    app: Windlass, url: str, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim whose reply is on its way: nobody will have its job, so it is anybody's again at once."""
     job = await app.queue.put("mail", ttr=3600)
-    async with Windlass(url, poll_interval=60) as leaving:
+    async with Tidewheel(url, poll_interval=60) as leaving:
         granted = asyncio.Event()
         original = leaving.store.claim
 
@@ -343,7 +343,7 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
     """After a gap in which nobody could write, SQLite gives holders two seconds to make themselves heard."""
     path = tmp_path / "jobs.db"
     clock = FrozenClock()
-    async with Windlass(f"sqlite:///{path}", clock=clock, poll_interval=60) as app:
+    async with Tidewheel(f"sqlite:///{path}", clock=clock, poll_interval=60) as app:
         await app.queue.put("mail", ttr=1)
         await app.queue.reserve("mail")
         clock.advance(1.5)
@@ -367,7 +367,7 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
         await waiter
 
 
-async def test_topics_that_nobody_asks_for_any_more_are_forgotten(app: Windlass, queue: Queue) -> None:
+async def test_topics_that_nobody_asks_for_any_more_are_forgotten(app: Tidewheel, queue: Queue) -> None:
     """A client that waits for each reply in a topic of its own must not make all others slower for good."""
     [patient] = await waiting(app, queue, ["mail"])
     for number in range(3 * reservations._MANY_TOPICS):

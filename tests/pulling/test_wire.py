@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from windlass import LimitExceeded, Windlass
-from windlass.model import BodyFormat, Enqueued, NewJob
-from windlass.pulling import together
-from windlass.pulling.queue import Queue
-from windlass.testing.clock import FrozenClock
+from tidewheel import LimitExceeded, Tidewheel
+from tidewheel.model import BodyFormat, Enqueued, NewJob
+from tidewheel.pulling import together
+from tidewheel.pulling.queue import Queue
+from tidewheel.testing.clock import FrozenClock
 
 
 async def test_a_job_is_found_by_its_number(queue: Queue) -> None:
@@ -22,7 +22,9 @@ async def test_a_job_is_found_by_its_number(queue: Queue) -> None:
         assert await queue.job_id(number) is None
 
 
-async def test_depths_tell_of_topics_with_unfinished_or_buried_jobs_only(app: Windlass, queue: Queue) -> None:
+async def test_depths_tell_of_topics_with_unfinished_or_buried_jobs_only(
+    app: Tidewheel, queue: Queue
+) -> None:
     """Those that have a history, or are paused, are there for others."""
     await queue.put("ready", b"x")
     await queue.put("delayed", b"x", delay=9)
@@ -59,7 +61,7 @@ async def test_jobs_are_made_from_a_template(queue: Queue) -> None:
 
 
 async def test_jobs_put_at_a_time_are_one_write_unless_they_are_large(
-    app: Windlass, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A statement has its limits, and a small job must not wait for a gigabyte of others."""
     batches: list[int] = []
@@ -82,7 +84,7 @@ async def test_jobs_put_at_a_time_are_one_write_unless_they_are_large(
 
 async def test_a_job_that_is_refused_does_not_spoil_those_put_with_it(url: str) -> None:
     """The last free place of a topic is somebody's, and only the others are told that there is none."""
-    async with Windlass(url, max_jobs_per_topic=3) as app:
+    async with Tidewheel(url, max_jobs_per_topic=3) as app:
         wire = app.queue.on_wire()
         template = wire.template("mail", 60, {})
         jobs = [template.job(b"x", BodyFormat.BYTES) for _ in range(5)]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import Windlass
-from windlass.model import Claim, Claimed, ClaimRequest, Lane
-from windlass.remote.room import Grant
+from tidewheel import Tidewheel
+from tidewheel.model import Claim, Claimed, ClaimRequest, Lane
+from tidewheel.remote.room import Grant
 
 
 def wish(*topics: str, worker: str = "elsewhere", limit: int = 1, **more: Any) -> ClaimRequest:
@@ -19,7 +19,7 @@ def wish(*topics: str, worker: str = "elsewhere", limit: int = 1, **more: Any) -
 
 
 def reserve(
-    app: Windlass, request: ClaimRequest, seconds: float = PATIENCE, name: str | None = None
+    app: Tidewheel, request: ClaimRequest, seconds: float = PATIENCE, name: str | None = None
 ) -> asyncio.Task[tuple[Grant, bool]]:
     return asyncio.create_task(app.remote.reserve(request, seconds, name))
 
@@ -29,7 +29,7 @@ async def jobs_of(task: asyncio.Task[tuple[Grant, bool]]) -> tuple[Claimed, ...]
     return grant.jobs
 
 
-async def standing(app: Windlass, number: int) -> None:
+async def standing(app: Tidewheel, number: int) -> None:
     """Until so many wait, and nothing is left to be looked for."""
     while app.remote.waiting < number:
         await asyncio.sleep(0)
@@ -44,7 +44,7 @@ async def standing(app: Windlass, number: int) -> None:
 class Claims:
     """Counts the claims that reach the store, and holds them back when told to."""
 
-    def __init__(self, app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[ClaimRequest] = []
         self.through = asyncio.Event()
         self.through.set()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.remote.asking import wish
-from windlass import Windlass
-from windlass.model import Claimed, JobError, Lease, Settlement, State
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.model import Claimed, JobError, Lease, Settlement, State
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.testing.clock import FrozenClock
 
 BOOM = JobError("boom", "it broke", details={"at": [1, 2.5]})
 
@@ -22,24 +22,24 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture
-async def app(url: str, clock: FrozenClock) -> AsyncIterator[Windlass]:
+async def app(url: str, clock: FrozenClock) -> AsyncIterator[Tidewheel]:
     """An open app whose time stands still."""
-    async with Windlass(url, clock=clock, poll_interval=60) as app:
+    async with Tidewheel(url, clock=clock, poll_interval=60) as app:
         yield app
 
 
-async def reserved(app: Windlass, **options: Any) -> Claimed:
+async def reserved(app: Tidewheel, **options: Any) -> Claimed:
     """A new job, in the hands of a worker elsewhere."""
     await app.enqueue("mail", **options)
     return await claimed(app)
 
 
-async def claimed(app: Windlass) -> Claimed:
+async def claimed(app: Tidewheel) -> Claimed:
     (job,) = (await app.remote.reserve(wish("mail"), 0))[0].jobs
     return job
 
 
-async def settle(app: Windlass, lease: Lease, outcome: Outcome) -> bool:
+async def settle(app: Tidewheel, lease: Lease, outcome: Outcome) -> bool:
     [accepted] = await app.remote.settle([Settlement(lease, outcome, 0.1)])
     return accepted
 
@@ -52,7 +52,7 @@ async def settle(app: Windlass, lease: Lease, outcome: Outcome) -> bool:
         (Retried(5.0, BOOM), Cancelled(BOOM)),
     ],
 )
-async def test_what_ended_a_job_is_accepted_again(app: Windlass, outcome: Outcome, other: Outcome) -> None:
+async def test_what_ended_a_job_is_accepted_again(app: Tidewheel, outcome: Outcome, other: Outcome) -> None:
     """Under its own fence, and nothing else that would have ended it."""
     job = await reserved(app, max_attempts=1)
     assert await settle(app, job.lease, outcome)
@@ -63,7 +63,7 @@ async def test_what_ended_a_job_is_accepted_again(app: Windlass, outcome: Outcom
 
 
 async def test_an_end_that_the_end_of_the_lease_brought_is_not_taken_for_the_workers_own(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Of a worker that was cut off for too long: the job has failed, but not by what it says."""
     job = await reserved(app, max_attempts=1)
@@ -76,7 +76,7 @@ async def test_an_end_that_the_end_of_the_lease_brought_is_not_taken_for_the_wor
 
 
 async def test_the_error_of_a_run_before_is_not_taken_for_that_of_this_one(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Both were cancelled with the same words; the second by somebody else, after its lease had ended."""
     first = await reserved(app)
@@ -91,7 +91,7 @@ async def test_the_error_of_a_run_before_is_not_taken_for_that_of_this_one(
     assert not await settle(app, first.lease, Cancelled(BOOM))
 
 
-async def test_an_attempt_that_is_to_be_made_again_is_not_recognised(app: Windlass) -> None:
+async def test_an_attempt_that_is_to_be_made_again_is_not_recognised(app: Tidewheel) -> None:
     """It would look the same had its lease ended, after a run with the same error."""
     job = await reserved(app)
     assert await settle(app, job.lease, Retried(5.0, BOOM))

@@ -11,14 +11,14 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.remote.asking import Claims, jobs_of, reserve, standing, wish
-from windlass import NotOpen, StoreUnavailable, Windlass
-from windlass.errors import InvalidInput, NotPermitted
-from windlass.model import Lease, Settlement, State
-from windlass.outcome import Completed
-from windlass.remote import reserving
+from tidewheel import NotOpen, StoreUnavailable, Tidewheel
+from tidewheel.errors import InvalidInput, NotPermitted
+from tidewheel.model import Lease, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.remote import reserving
 
 
-async def test_a_repeat_gets_the_same_jobs_and_no_others(app: Windlass) -> None:
+async def test_a_repeat_gets_the_same_jobs_and_no_others(app: Tidewheel) -> None:
     """The first answer was lost: the leases are as good as new, and nothing more is granted."""
     await app.enqueue_many("mail", [{"n": n} for n in range(4)])
     first, repeated = await app.remote.reserve(wish("mail", limit=2), 0, "one")
@@ -30,7 +30,7 @@ async def test_a_repeat_gets_the_same_jobs_and_no_others(app: Windlass) -> None:
     assert len(other.jobs) == 2
 
 
-async def test_a_repeat_is_not_given_what_is_settled_already(app: Windlass) -> None:
+async def test_a_repeat_is_not_given_what_is_settled_already(app: Tidewheel) -> None:
     await app.enqueue_many("mail", [{"n": n} for n in range(2)])
     first, _ = await app.remote.reserve(wish("mail", limit=2), 0, "one")
     await app.remote.settle([Settlement(first.jobs[0].lease, Completed())])
@@ -38,7 +38,7 @@ async def test_a_repeat_is_not_given_what_is_settled_already(app: Windlass) -> N
     assert [job.lease for job in again.jobs] == [first.jobs[1].lease]
 
 
-async def test_a_repeat_of_one_who_waits_takes_its_place(memory: Windlass) -> None:
+async def test_a_repeat_of_one_who_waits_takes_its_place(memory: Tidewheel) -> None:
     """The first connection broke and nobody has noticed: its place in the line is the repeat's."""
     first = reserve(memory, wish("mail", worker="a"), name="a")
     await standing(memory, 1)
@@ -55,7 +55,7 @@ async def test_a_repeat_of_one_who_waits_takes_its_place(memory: Windlass) -> No
     second.cancel()
 
 
-async def test_a_repeat_that_does_not_wait_ends_the_wait(memory: Windlass) -> None:
+async def test_a_repeat_that_does_not_wait_ends_the_wait(memory: Tidewheel) -> None:
     """How a worker stops: whatever comes in the last moment is in the answer, and nothing comes after."""
     first = reserve(memory, wish("mail"), name="a")
     await standing(memory, 1)
@@ -65,7 +65,7 @@ async def test_a_repeat_that_does_not_wait_ends_the_wait(memory: Windlass) -> No
     assert memory.remote.waiting == 0
 
 
-async def gone_before_it_was_told(app: Windlass, name: str | None) -> UUID:
+async def gone_before_it_was_told(app: Tidewheel, name: str | None) -> UUID:
     """Somebody waits, is granted a job, and is gone in the very turn in which it would be told; the job."""
     waiting = reserve(app, wish("mail"), name=name)
     await standing(app, 1)
@@ -78,7 +78,7 @@ async def gone_before_it_was_told(app: Windlass, name: str | None) -> UUID:
     return made.id
 
 
-async def test_what_nobody_was_there_to_hear_of_waits_for_a_repeat(memory: Windlass) -> None:
+async def test_what_nobody_was_there_to_hear_of_waits_for_a_repeat(memory: Tidewheel) -> None:
     """The client was gone when its job was granted: who repeats the request gets it."""
     job_id = await gone_before_it_was_told(memory, "a")
     assert (await memory.get(job_id)).state is State.RUNNING
@@ -89,7 +89,7 @@ async def test_what_nobody_was_there_to_hear_of_waits_for_a_repeat(memory: Windl
 
 @pytest.mark.parametrize("name", ["a", None])
 async def test_what_nobody_heard_of_and_nobody_repeats_is_given_back(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch, name: str | None
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
     """After a moment, or at once where nobody can repeat it; uncounted, as if nobody had had it."""
     monkeypatch.setattr(reserving, "UNSEEN_SECONDS", 0.01 if name else 60)
@@ -100,16 +100,16 @@ async def test_what_nobody_heard_of_and_nobody_repeats_is_given_back(
     assert (await memory.get(job_id)).attempt == 0
 
 
-async def reserved_after(app: Windlass) -> int:
+async def reserved_after(app: Tidewheel) -> int:
     """How many jobs nobody could have once this app is closed."""
     await app.close()
-    async with Windlass(app.settings.url) as other:
+    async with Tidewheel(app.settings.url) as other:
         return (await other.stats()).running
 
 
 async def test_closing_gives_back_what_waits_for_a_repeat(tmp_path: Path) -> None:
     """It cannot come any more; nobody shall have to wait for the end of its lease."""
-    app = await Windlass(f"sqlite:///{tmp_path / 'jobs.db'}").open()
+    app = await Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}").open()
     await gone_before_it_was_told(app, "a")
     assert await reserved_after(app) == 0
 
@@ -118,7 +118,7 @@ async def test_closing_gives_back_what_a_claim_under_way_grants(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer is waited for."""
-    app = await Windlass(url).open()
+    app = await Tidewheel(url).open()
     await app.enqueue("mail")
     claims = Claims(app, monkeypatch)
     claims.answered.clear()
@@ -130,7 +130,7 @@ async def test_closing_gives_back_what_a_claim_under_way_grants(
         await waiting
 
 
-async def test_an_id_is_for_one_request(memory: Windlass) -> None:
+async def test_an_id_is_for_one_request(memory: Tidewheel) -> None:
     """What is asked under it again has to be the same."""
     await memory.enqueue("mail")
     await memory.remote.reserve(wish("mail"), 0, "a")
@@ -138,7 +138,7 @@ async def test_an_id_is_for_one_request(memory: Windlass) -> None:
         await memory.remote.reserve(wish("news"), 0, "a")
 
 
-async def test_what_is_remembered_has_an_end(memory: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_remembered_has_an_end(memory: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty answers are not kept; of the others the oldest give way."""
     monkeypatch.setattr(reserving, "MAX_KEPT", 3)
     for index in range(5):
@@ -151,7 +151,7 @@ async def test_what_is_remembered_has_an_end(memory: Windlass, monkeypatch: pyte
 
 
 async def test_of_many_large_jobs_only_leases_are_remembered(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy server would have the payloads of a whole minute in memory. Who repeats its request after that
     gets other jobs, and those it never saw are free again at once.
@@ -176,7 +176,7 @@ async def test_of_many_large_jobs_only_leases_are_remembered(
     waiting.cancel()
 
 
-async def test_leases_alone_have_an_end_as_well(memory: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leases_alone_have_an_end_as_well(memory: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserving, "MAX_KEPT_BYTES", 2 * reserving.JOB_BYTES)
     await memory.enqueue_many("mail", [{"text": "x" * 10_000}] * 5)
     for index in range(5):
@@ -185,7 +185,7 @@ async def test_leases_alone_have_an_end_as_well(memory: Windlass, monkeypatch: p
 
 
 async def test_a_renewal_that_nobody_waits_for_keeps_no_job(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repeat has gone, too, before it was told: others get the job."""
     monkeypatch.setattr(reserving, "UNSEEN_SECONDS", 0.01)
@@ -205,7 +205,7 @@ async def test_a_renewal_that_nobody_waits_for_keeps_no_job(
         await asyncio.sleep(0.001)
 
 
-async def test_who_may_not_have_jobs_does_not_keep_others_waiting(memory: Windlass) -> None:
+async def test_who_may_not_have_jobs_does_not_keep_others_waiting(memory: Tidewheel) -> None:
     """A whole fleet whose key was revoked stands in line: each would hold the job up for seconds."""
 
     async def refuse() -> None:
@@ -225,7 +225,7 @@ async def test_who_may_not_have_jobs_does_not_keep_others_waiting(memory: Windla
 
 
 async def test_who_had_gone_in_the_moment_of_the_grant_keeps_no_job(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a name the job is free at once; with one it waits for the repeat, for a moment."""
     made = await memory.enqueue("mail")
@@ -245,7 +245,7 @@ async def test_who_had_gone_in_the_moment_of_the_grant_keeps_no_job(
     assert [(job.lease.job_id, job.attempt) for job in grant.jobs] == [(made.id, 1)]
 
 
-async def test_what_could_not_be_checked_waits_for_a_repeat(memory: Windlass) -> None:
+async def test_what_could_not_be_checked_waits_for_a_repeat(memory: Tidewheel) -> None:
     """The grant is not given back under the feet of who comes again."""
     made = await memory.enqueue("mail")
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.remote.asking import Claims, jobs_of, reserve, standing, wish
-from windlass import LimitExceeded, NotOpen, Retry, StoreUnavailable, TooManyWaiters, TopicLimits, Windlass
-from windlass.errors import StoreError
-from windlass.model import (
+from tidewheel import LimitExceeded, NotOpen, Retry, StoreUnavailable, Tidewheel, TooManyWaiters, TopicLimits
+from tidewheel.errors import StoreError
+from tidewheel.model import (
     Claim,
     ClaimRequest,
     JobError,
@@ -27,12 +27,12 @@ from windlass.model import (
     State,
     StepRecord,
 )
-from windlass.outcome import Completed, Failed, Outcome, Released, Retried
-from windlass.remote import room, step_counts
-from windlass.testing.clock import FrozenClock
+from tidewheel.outcome import Completed, Failed, Outcome, Released, Retried
+from tidewheel.remote import room, step_counts
+from tidewheel.testing.clock import FrozenClock
 
 
-async def test_jobs_that_are_due_come_at_once_under_the_workers_own_name(app: Windlass) -> None:
+async def test_jobs_that_are_due_come_at_once_under_the_workers_own_name(app: Tidewheel) -> None:
     """As many as it asked for, the best first; operators see who has them."""
     low = await app.enqueue("mail", {"n": 1})
     high = await app.enqueue("mail", {"n": 2}, priority=5)
@@ -43,7 +43,7 @@ async def test_jobs_that_are_due_come_at_once_under_the_workers_own_name(app: Wi
     assert (await app.get(low.id)).worker == "node-7"
 
 
-async def test_one_who_waits_gets_a_job_when_it_comes(app: Windlass) -> None:
+async def test_one_who_waits_gets_a_job_when_it_comes(app: Tidewheel) -> None:
     """Told by the store, not found by polling."""
     waiting = reserve(app, wish("mail", "news"))
     await standing(app, 1)
@@ -52,14 +52,14 @@ async def test_one_who_waits_gets_a_job_when_it_comes(app: Windlass) -> None:
     assert job.lease.job_id == made.id
 
 
-async def test_a_job_that_becomes_due_while_somebody_waits_is_theirs(app: Windlass) -> None:
+async def test_a_job_that_becomes_due_while_somebody_waits_is_theirs(app: Tidewheel) -> None:
     waiting = reserve(app, wish("mail"))
     await standing(app, 1)
     await app.enqueue("mail", delay=0.05)
     assert await jobs_of(waiting)
 
 
-async def test_nothing_within_its_time_is_an_empty_answer(app: Windlass) -> None:
+async def test_nothing_within_its_time_is_an_empty_answer(app: Tidewheel) -> None:
     """And it says when it is worth asking again, where that is known."""
     await app.enqueue("mail", delay=1000)
     grant, _ = await app.remote.reserve(wish("mail"), 0)
@@ -70,7 +70,7 @@ async def test_nothing_within_its_time_is_an_empty_answer(app: Windlass) -> None
     assert waited.jobs == ()
 
 
-async def test_who_came_first_is_served_first_whatever_else_it_waits_for(memory: Windlass) -> None:
+async def test_who_came_first_is_served_first_whatever_else_it_waits_for(memory: Tidewheel) -> None:
     """Also between those who wait for different topics that have one in common."""
     tasks = []
     for index, topics in enumerate([("mail", "news"), ("mail",), ("mail", "other"), ("mail",)]):
@@ -83,7 +83,7 @@ async def test_who_came_first_is_served_first_whatever_else_it_waits_for(memory:
 
 
 async def test_many_who_wait_for_the_same_cost_a_few_claims(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new job is looked for once for the first of the line, not by each of five hundred."""
     tasks = [reserve(memory, wish("mail", worker=f"worker {index}")) for index in range(500)]
@@ -101,7 +101,7 @@ async def test_many_who_wait_for_the_same_cost_a_few_claims(
 
 @pytest.mark.parametrize("room", [{"topic_limits": {"news": 0}}, {"free": 0}], ids=["limits", "free"])
 async def test_many_who_are_full_cost_a_few_claims_as_well(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch, room: dict[str, Any]
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch, room: dict[str, Any]
 ) -> None:
     """What one of them may not have, the others with no more room need not be looked for; who has more is."""
     await memory.limits.set("news", TopicLimits(concurrency=5))
@@ -121,7 +121,7 @@ async def test_many_who_are_full_cost_a_few_claims_as_well(
 
 
 async def test_a_busy_topic_does_not_cost_those_who_wait_for_others(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hint for one line is looked at for that line alone."""
     others = [reserve(memory, wish(f"topic-{index}")) for index in range(20)]
@@ -135,7 +135,7 @@ async def test_a_busy_topic_does_not_cost_those_who_wait_for_others(
         task.cancel()
 
 
-async def test_what_one_has_no_room_for_is_anothers(memory: Windlass) -> None:
+async def test_what_one_has_no_room_for_is_anothers(memory: Tidewheel) -> None:
     """Of two for the same lanes the first may be short of room in a topic; the second is still asked."""
     first = reserve(memory, wish("mail", topic_limits={"mail": 0}))
     await standing(memory, 1)
@@ -148,7 +148,7 @@ async def test_what_one_has_no_room_for_is_anothers(memory: Windlass) -> None:
 
 
 async def test_who_leaves_while_a_claim_is_under_way_costs_the_job_nothing(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given back at once, uncounted, as if nobody had had it."""
     made = await app.enqueue("mail")
@@ -165,7 +165,7 @@ async def test_who_leaves_while_a_claim_is_under_way_costs_the_job_nothing(
 
 
 async def test_lines_of_those_who_have_gone_are_forgotten(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million different wishes over a month leave nothing behind."""
     monkeypatch.setattr(room, "LINGER_SECONDS", 0.001)
@@ -178,7 +178,7 @@ async def test_lines_of_those_who_have_gone_are_forgotten(
 
 
 async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "LINGER_SECONDS", 0.001)
     closing, closed, original = asyncio.Event(), asyncio.Event(), memory.store.wakeups
@@ -205,7 +205,7 @@ async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
 
 
 async def test_a_store_that_is_away_is_told_to_who_does_not_wait_and_tried_again_for_the_others(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database comes back more often than not."""
     monkeypatch.setattr(room, "OUTAGE_REST", 0.01)
@@ -220,7 +220,7 @@ async def test_a_store_that_is_away_is_told_to_who_does_not_wait_and_tried_again
 
 
 async def test_a_wish_that_the_store_refuses_is_nobody_elses_trouble(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits for something else waits on."""
     original = memory.store.claim
@@ -240,7 +240,7 @@ async def test_a_wish_that_the_store_refuses_is_nobody_elses_trouble(
 
 
 async def test_a_store_that_hangs_does_not_keep_everybody(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim has a time; then the next one is tried."""
     monkeypatch.setattr(room, "ANSWER_SECONDS", 0.01)
@@ -251,7 +251,7 @@ async def test_a_store_that_hangs_does_not_keep_everybody(
 
 
 async def test_there_is_a_limit_to_those_who_wait() -> None:
-    async with Windlass("memory://", max_waiters=1) as app:
+    async with Tidewheel("memory://", max_waiters=1) as app:
         waiting = reserve(app, wish("mail"))
         await standing(app, 1)
         with pytest.raises(TooManyWaiters, match="max_waiters"):
@@ -261,7 +261,7 @@ async def test_there_is_a_limit_to_those_who_wait() -> None:
 
 async def test_closing_tells_those_who_wait(tmp_path: Path) -> None:
     """And leaves nothing running that would complain later."""
-    app = await Windlass(f"sqlite:///{tmp_path / 'jobs.db'}").open()
+    app = await Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}").open()
     waiting = reserve(app, wish("mail"))
     await standing(app, 1)
     await app.close()
@@ -272,18 +272,18 @@ async def test_closing_tells_those_who_wait(tmp_path: Path) -> None:
 async def test_a_server_whose_workers_are_elsewhere_brings_back_the_jobs_of_the_dead() -> None:
     """Somebody has to: none of them reaches the store. It ends with the app."""
     clock = FrozenClock()
-    async with Windlass("memory://", clock=clock, poll_interval=0.01) as app:
+    async with Tidewheel("memory://", clock=clock, poll_interval=0.01) as app:
         made = await app.enqueue("mail")
         assert (await app.remote.reserve(wish("mail"), 0))[0].jobs
         clock.advance(61)
         while (await app.get(made.id)).state is not State.PENDING:
             await asyncio.sleep(0.001)
-    assert not [task for task in asyncio.all_tasks() if task.get_name() == "windlass-housekeeping"]
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "tidewheel-housekeeping"]
 
 
 async def test_limits_that_tasks_declare_hold_for_workers_elsewhere(tmp_path: Path) -> None:
     """From the first job on. A worker beside the store writes them when it starts; there may be none."""
-    app = Windlass(f"sqlite:///{tmp_path}/jobs.db")
+    app = Tidewheel(f"sqlite:///{tmp_path}/jobs.db")
 
     @app.task(limits=TopicLimits(concurrency=1))
     def mail() -> None: ...
@@ -294,7 +294,7 @@ async def test_limits_that_tasks_declare_hold_for_workers_elsewhere(tmp_path: Pa
         assert len(granted.jobs) == 1
 
 
-async def test_a_completion_is_accepted_again_by_any_server(app: Windlass) -> None:
+async def test_a_completion_is_accepted_again_by_any_server(app: Tidewheel) -> None:
     """Its first answer was lost with the server that gave it. Under another fence it is refused."""
     made = await app.enqueue("mail")
     (job,) = (await app.remote.reserve(wish("mail"), 0))[0].jobs
@@ -309,7 +309,7 @@ async def test_a_completion_is_accepted_again_by_any_server(app: Windlass) -> No
     assert await app.remote.settle([Settlement(job.lease, Released())]) == [False]
 
 
-async def test_an_error_without_a_delay_is_tried_again_as_the_jobs_policy_says(app: Windlass) -> None:
+async def test_an_error_without_a_delay_is_tried_again_as_the_jobs_policy_says(app: Tidewheel) -> None:
     """The job's own, else its task's, else the default; an error that cannot be retried fails it."""
     error = JobError("broken", "it broke")
 
@@ -329,7 +329,7 @@ async def test_an_error_without_a_delay_is_tried_again_as_the_jobs_policy_says(a
 
 
 async def test_a_job_has_no_more_steps_than_it_may_have(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted here: whoever runs the job may not. The same step again is no other."""
     monkeypatch.setattr(step_counts, "MAX_STEPS", 2)
@@ -349,7 +349,7 @@ async def test_a_job_has_no_more_steps_than_it_may_have(
 
 
 async def test_steps_are_counted_without_reading_all_of_them_each_time(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are read with their outputs: once for a run, and when it seems to have too many."""
     monkeypatch.setattr(step_counts, "MAX_STEPS", 5)
@@ -374,7 +374,7 @@ async def test_steps_are_counted_without_reading_all_of_them_each_time(
 async def test_the_stores_clock_is_looked_at_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may ask a server for the time; between two looks it is counted on."""
     clock = FrozenClock()
-    async with Windlass("memory://", clock=clock) as app:
+    async with Tidewheel("memory://", clock=clock) as app:
         looks, look = [], app.store.now
 
         async def counted() -> int:
@@ -388,7 +388,7 @@ async def test_the_stores_clock_is_looked_at_once_a_second(monkeypatch: pytest.M
     assert len(looks) == 2
 
 
-async def test_who_gets_jobs_is_told_whether_there_may_be_more(memory: Windlass) -> None:
+async def test_who_gets_jobs_is_told_whether_there_may_be_more(memory: Tidewheel) -> None:
     """A worker asks again at once then, and otherwise waits; and with more free slots where that helps."""
     await memory.enqueue_many("mail", [{}, {}, {}])
     grant, _ = await memory.remote.reserve(wish("mail", limit=2), 0)
@@ -405,7 +405,7 @@ async def test_who_gets_jobs_is_told_whether_there_may_be_more(memory: Windlass)
 
 
 async def test_of_one_name_only_one_is_claimed_for_at_a_time(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a lost reply PostgreSQL gives back what a name was granted and does not know, and must not take
     what the same name is being granted beside it.
@@ -433,7 +433,7 @@ async def test_of_one_name_only_one_is_claimed_for_at_a_time(
 
 
 async def test_many_with_limits_of_their_own_cost_a_few_claims(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody had to leave anything, nothing is left for the next one either."""
     tasks = [

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.worker.conftest import URLS
-from windlass import Windlass
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.testing.clock import FrozenClock
 
 START = datetime(2026, 3, 27, 12, tzinfo=UTC)
 
@@ -21,14 +21,14 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture(params=URLS)
-async def app(request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path, clock: FrozenClock) -> AsyncIterator[Tidewheel]:
     """An open app with no tasks yet."""
-    async with Windlass(URLS[request.param](tmp_path), clock=clock, poll_interval=0.05) as app:
+    async with Tidewheel(URLS[request.param](tmp_path), clock=clock, poll_interval=0.05) as app:
         yield app
 
 
 @pytest.fixture
-async def memory(clock: FrozenClock) -> AsyncIterator[Windlass]:
+async def memory(clock: FrozenClock) -> AsyncIterator[Tidewheel]:
     """The same in memory, where what is tried is no store's affair."""
-    async with Windlass("memory://", clock=clock, poll_interval=0.05) as app:
+    async with Tidewheel("memory://", clock=clock, poll_interval=0.05) as app:
         yield app

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from windlass import Windlass
-from windlass.clock import to_microseconds
-from windlass.worker import scheduler
+from tidewheel import Tidewheel
+from tidewheel.clock import to_microseconds
+from tidewheel.worker import scheduler
 
 SPEED: Final = 14_400
 """Four hours a second."""
@@ -42,8 +42,8 @@ class FastClock:
     monotonic = staticmethod(time.monotonic)
 
 
-def make_app(url: str, file: Path) -> Windlass:
-    return Windlass(url, clock=FastClock(file), check_on_start=False)
+def make_app(url: str, file: Path) -> Tidewheel:
+    return Tidewheel(url, clock=FastClock(file), check_on_start=False)
 
 
 async def main(url: str, file: Path) -> None:

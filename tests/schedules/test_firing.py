@@ -13,27 +13,27 @@ from msgspec import structs
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Windlass
-from windlass.answers import FindingKind
-from windlass.clock import to_microseconds
-from windlass.model import NewDocument
-from windlass.schedules import firing
-from windlass.schedules.schedule import KIND, Origin, decode, encode
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
-from windlass.worker import scheduler as module
-from windlass.worker.scheduler import Scheduler
-from windlass.worker.waiting import Recovery
+from tidewheel import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Tidewheel
+from tidewheel.answers import FindingKind
+from tidewheel.clock import to_microseconds
+from tidewheel.model import NewDocument
+from tidewheel.schedules import firing
+from tidewheel.schedules.schedule import KIND, Origin, decode, encode
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker import scheduler as module
+from tidewheel.worker.scheduler import Scheduler
+from tidewheel.worker.waiting import Recovery
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 
 
-async def _run(app: Windlass) -> int:
+async def _run(app: Tidewheel) -> int:
     return await app.run_until_idle(handle_signals=False)
 
 
-def _noting(app: Windlass, name: str = "note", **options: Any) -> list[str]:
+def _noting(app: Tidewheel, name: str = "note", **options: Any) -> list[str]:
     """A task that notes for when its jobs were scheduled."""
     seen: list[str] = []
 
@@ -45,7 +45,7 @@ def _noting(app: Windlass, name: str = "note", **options: Any) -> list[str]:
     return seen
 
 
-def _scheduler(app: Windlass, store: Any = None) -> Scheduler:
+def _scheduler(app: Tidewheel, store: Any = None) -> Scheduler:
     return Scheduler(store or app.store, app.registry, app.settings, app.clock, Recovery())
 
 
@@ -58,7 +58,7 @@ def _scheduler(app: Windlass, store: Any = None) -> Scheduler:
     ids=["March", "October"],
 )
 async def test_a_night_job_fires_once_a_night_across_both_changes_of_the_clock(
-    app: Windlass, clock: FrozenClock, start: datetime, expected: list[str]
+    app: Tidewheel, clock: FrozenClock, start: datetime, expected: list[str]
 ) -> None:
     """02:30 in Berlin, with a look every hour for three days, by two schedulers that take turns."""
     clock.advance((start - datetime(2026, 3, 27, 12, tzinfo=UTC)).total_seconds())
@@ -73,7 +73,7 @@ async def test_a_night_job_fires_once_a_night_across_both_changes_of_the_clock(
     assert (await app.schedules.get("night")).missed == 0
 
 
-async def test_of_schedulers_that_see_the_same_moment_one_fires(app: Windlass, clock: FrozenClock) -> None:
+async def test_of_schedulers_that_see_the_same_moment_one_fires(app: Tidewheel, clock: FrozenClock) -> None:
     """Ten at once, for five firings: five jobs."""
     seen = _noting(app)
     await app.schedules.create("poll", "note", Every(60))
@@ -86,7 +86,7 @@ async def test_of_schedulers_that_see_the_same_moment_one_fires(app: Windlass, c
 
 
 async def test_a_scheduler_that_stood_still_before_its_write_fires_nothing_again(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """It has decided what to write; when it can go on, the others are an hour further."""
     seen = _noting(app)
@@ -126,7 +126,7 @@ class _Held:
     [("one", ["03-27T14:00"], 11), ("skip", ["03-27T14:00"], 11), ("all", None, 7)],
 )
 async def test_what_a_sleeping_host_missed_becomes_what_the_schedule_says(
-    app: Windlass,
+    app: Tidewheel,
     clock: FrozenClock,
     caplog: pytest.LogCaptureFixture,
     missed: Any,
@@ -139,14 +139,14 @@ async def test_what_a_sleeping_host_missed_becomes_what_the_schedule_says(
     seen = _noting(app)
     await app.schedules.create("poll", "note", Every(600, missed=missed, most=5))
     clock.advance(2 * HOUR)
-    with caplog.at_level(logging.WARNING, "windlass.schedules"):
+    with caplog.at_level(logging.WARNING, "tidewheel.schedules"):
         await _run(app)
     assert seen == (fired or ["03-27T13:20", "03-27T13:30", "03-27T13:40", "03-27T13:50", "03-27T14:00"])
     assert (await app.schedules.get("poll")).missed == dropped
     assert f"{dropped} firings were missed" in caplog.text
 
 
-async def test_skip_leaves_out_what_is_more_than_a_minute_late(memory: Windlass, clock: FrozenClock) -> None:
+async def test_skip_leaves_out_what_is_more_than_a_minute_late(memory: Tidewheel, clock: FrozenClock) -> None:
     """An hourly schedule, looked at a minute and a second past the hour."""
     seen = _noting(memory)
     await memory.schedules.create("poll", "note", Cron("0 * * * *", missed="skip"))
@@ -158,7 +158,7 @@ async def test_skip_leaves_out_what_is_more_than_a_minute_late(memory: Windlass,
     assert (await memory.schedules.get("poll")).missed == 1
 
 
-async def test_a_clock_that_goes_back_fires_nothing_twice(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_clock_that_goes_back_fires_nothing_twice(app: Tidewheel, clock: FrozenClock) -> None:
     """The store's clock is set back an hour and a half: the next firing is the one that has not been."""
     seen = _noting(app)
     await app.schedules.create("poll", "note", Cron("0 * * * *"))
@@ -172,7 +172,7 @@ async def test_a_clock_that_goes_back_fires_nothing_twice(app: Windlass, clock: 
 
 
 async def test_a_schedule_fires_again_after_a_clock_was_far_ahead(
-    app: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, clock: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For 12 s the store's clock is 200 days ahead, and a firing is made there. It counts from now again."""
     seen = _noting(app)
@@ -191,7 +191,7 @@ async def test_a_schedule_fires_again_after_a_clock_was_far_ahead(
     assert caplog.text.count("schedule poll had fired") == 1
 
 
-async def test_what_the_code_declares_is_written_by_its_workers(app: Windlass, clock: FrozenClock) -> None:
+async def test_what_the_code_declares_is_written_by_its_workers(app: Tidewheel, clock: FrozenClock) -> None:
     """From the first start on; a pause outlives restarts, and a changed time begins anew."""
     seen = _noting(app, schedule=Cron("0 * * * *"))
     await _run(app)
@@ -216,7 +216,9 @@ async def test_what_the_code_declares_is_written_by_its_workers(app: Windlass, c
     assert seen == ["03-27T13:00"]
 
 
-async def test_what_went_out_of_the_code_does_not_fire_and_is_told(app: Windlass, clock: FrozenClock) -> None:
+async def test_what_went_out_of_the_code_does_not_fire_and_is_told(
+    app: Tidewheel, clock: FrozenClock
+) -> None:
     """Although its task is known: whoever takes a schedule out of the code wants it gone. It is kept."""
     seen = _noting(app)
     app.schedule("old", "note", Cron("0 * * * *"))
@@ -235,7 +237,7 @@ async def test_what_went_out_of_the_code_does_not_fire_and_is_told(app: Windlass
 
 
 async def test_a_declared_name_that_was_created_by_hand_stays_what_it_was(
-    memory: Windlass, caplog: pytest.LogCaptureFixture
+    memory: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither takes the other's place in silence."""
     await memory.schedules.create("night", "note", Every(60))
@@ -247,9 +249,9 @@ async def test_a_declared_name_that_was_created_by_hand_stays_what_it_was(
 
 
 async def test_an_unreadable_schedule_in_the_place_of_a_declared_one_ends_no_worker(
-    memory: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+    memory: Tidewheel, clock: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A newer Windlass wrote it: that is told, and the others of the code fire."""
+    """A newer Tidewheel wrote it: that is told, and the others of the code fire."""
     await memory.store.write_documents([NewDocument(KIND, "night", b'{"when": 5}')])
     seen = _noting(memory)
     memory.schedule("night", "note", Every(60))
@@ -262,7 +264,7 @@ async def test_an_unreadable_schedule_in_the_place_of_a_declared_one_ends_no_wor
 
 
 async def test_a_declared_schedule_beyond_the_limit_is_told_and_displaces_none(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Workers read so many and no more: one more would silently take the place of the oldest."""
     monkeypatch.setattr(module, "MAX_SCHEDULES", 2)
@@ -278,7 +280,7 @@ async def test_a_declared_schedule_beyond_the_limit_is_told_and_displaces_none(
 
 
 async def test_during_a_deployment_a_payload_of_the_other_version_is_left_to_its_workers(
-    memory: Windlass, clock: FrozenClock
+    memory: Tidewheel, clock: FrozenClock
 ) -> None:
     """A worker whose code cannot make the job neither makes it nor says that it is missed."""
 
@@ -288,7 +290,7 @@ async def test_during_a_deployment_a_payload_of_the_other_version_is_left_to_its
     memory.schedule("report", "report", Every(60), {"region": "north"})
     old = _scheduler(memory)
     await old.once()
-    newer = Windlass("memory://", clock=clock)
+    newer = Tidewheel("memory://", clock=clock)
 
     @newer.task(name="report")
     async def report_on(country: str) -> None: ...
@@ -306,7 +308,7 @@ async def test_during_a_deployment_a_payload_of_the_other_version_is_left_to_its
 
 
 async def test_what_an_old_worker_declared_last_ends_when_it_is_gone(
-    memory: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+    memory: Tidewheel, clock: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It came back during a deployment. While it lives its times count, after that those of the new code."""
     _noting(memory)
@@ -329,7 +331,7 @@ async def test_what_an_old_worker_declared_last_ends_when_it_is_gone(
     assert (told.when, told.undeclared) == (Every(3600), False)
 
 
-async def test_only_workers_that_know_the_task_let_it_fire(app: Windlass, clock: FrozenClock) -> None:
+async def test_only_workers_that_know_the_task_let_it_fire(app: Tidewheel, clock: FrozenClock) -> None:
     """A worker of another app leaves it to them, and who looks is told that it is overdue."""
     await app.schedules.create("poll", "topic", Every(60))
     document = await app.store.document(KIND, "poll")
@@ -350,7 +352,7 @@ async def test_only_workers_that_know_the_task_let_it_fire(app: Windlass, clock:
 
 
 async def test_a_payload_that_does_not_fit_any_more_is_told_and_the_schedule_goes_on(
-    app: Windlass, clock: FrozenClock, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, clock: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No job is made of it; once it fits again, the trouble is over."""
     await app.schedules.create("poll", "topic", Every(60), {"too": "ann"})
@@ -373,7 +375,7 @@ async def test_a_payload_that_does_not_fit_any_more_is_told_and_the_schedule_goe
     assert (seen, (await app.schedules.get("poll")).trouble) == (["ben"], None)
 
 
-async def test_a_validator_that_raises_ends_no_worker(memory: Windlass, clock: FrozenClock) -> None:
+async def test_a_validator_that_raises_ends_no_worker(memory: Tidewheel, clock: FrozenClock) -> None:
     """Whatever it raises: it is the trouble of that schedule, and another one fires."""
     seen = _noting(memory)
     await memory.schedules.create("bad", "order", Every(60), {"number": 1})
@@ -396,7 +398,7 @@ async def test_a_validator_that_raises_ends_no_worker(memory: Windlass, clock: F
 
 
 async def test_a_bug_in_one_schedule_keeps_no_other_from_firing(
-    memory: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory: Tidewheel, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged, and the worker lives."""
     seen = _noting(memory)
@@ -418,7 +420,7 @@ async def test_a_bug_in_one_schedule_keeps_no_other_from_firing(
 
 async def test_a_full_topic_makes_a_firing_wait(clock: FrozenClock, caplog: pytest.LogCaptureFixture) -> None:
     """It is told, and made when there is room."""
-    async with Windlass("memory://", clock=clock, max_jobs_per_topic=1) as app:
+    async with Tidewheel("memory://", clock=clock, max_jobs_per_topic=1) as app:
         await app.schedules.create("poll", "full", Every(60))
         _noting(app, "another")
         waiting = await app.enqueue("full")
@@ -436,7 +438,7 @@ async def test_a_full_topic_makes_a_firing_wait(clock: FrozenClock, caplog: pyte
 
 
 async def test_a_worker_hears_of_a_new_schedule_at_once_and_lets_it_fire(
-    app: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the process that made it; others look every few seconds."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
@@ -449,7 +451,7 @@ async def test_a_worker_hears_of_a_new_schedule_at_once_and_lets_it_fire(
     assert seen == ["03-27T12:01"]
 
 
-async def test_the_lane_of_non_durable_tasks_has_no_schedules(memory: Windlass, clock: FrozenClock) -> None:
+async def test_the_lane_of_non_durable_tasks_has_no_schedules(memory: Tidewheel, clock: FrozenClock) -> None:
     """Its worker leaves them to those of the store, although both know the same code."""
     seen = _noting(memory, schedule=Every(60))
 
@@ -469,7 +471,7 @@ async def test_the_lane_of_non_durable_tasks_has_no_schedules(memory: Windlass, 
 
 async def test_the_setting_switches_it_off(clock: FrozenClock) -> None:
     """Such a worker neither writes what its code declares nor lets anything fire."""
-    async with Windlass("memory://", clock=clock, schedules=False) as app:
+    async with Tidewheel("memory://", clock=clock, schedules=False) as app:
         seen = _noting(app, schedule=Every(60))
         await _run(app)
         clock.advance(600)
@@ -478,7 +480,7 @@ async def test_the_setting_switches_it_off(clock: FrozenClock) -> None:
 
 
 async def test_a_store_that_is_away_is_waited_out(
-    memory: Windlass, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The firing comes late, and once."""
     seen = _noting(memory)
@@ -507,7 +509,7 @@ async def test_a_store_that_is_away_is_waited_out(
 
 
 async def test_no_schedules_are_one_cheap_look_now_and_then(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else is asked of the store, however often the scheduler turns."""
     calls: list[str] = []
@@ -530,7 +532,7 @@ async def test_no_schedules_are_one_cheap_look_now_and_then(
     assert to_microseconds(datetime(2026, 3, 27, 12, 0, 6, tzinfo=UTC)) == clock.now()
 
 
-async def test_middleware_sees_the_jobs_a_schedule_makes(app: Windlass, clock: FrozenClock) -> None:
+async def test_middleware_sees_the_jobs_a_schedule_makes(app: Tidewheel, clock: FrozenClock) -> None:
     """Whoever makes them, a worker or somebody who runs it now; one that is refused is told as trouble."""
     seen: list[str] = []
     _noting(app, schedule=Every(HOUR))
@@ -553,7 +555,7 @@ async def test_middleware_sees_the_jobs_a_schedule_makes(app: Windlass, clock: F
     assert (await app.schedules.get("note")).trouble == "ValueError: not today"
 
 
-async def test_a_schedule_makes_no_jobs_that_run_after_others(app: Windlass) -> None:
+async def test_a_schedule_makes_no_jobs_that_run_after_others(app: Tidewheel) -> None:
     """Those end once; a schedule goes on."""
     job = await app.enqueue("pile")
     with pytest.raises(InvalidInput, match="those jobs end once"):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.schedules.scheduling import START, FastClock, make_app
 from tests.worker.conftest import URLS
-from windlass import Cron, Windlass, headers
+from tidewheel import Cron, Tidewheel, headers
 
 HOURS = 12
 
@@ -69,7 +69,7 @@ async def test_every_firing_of_the_night_is_made_once(store: str, tmp_path: Path
         assert [one.missed for one in await app.schedules.all()] == [0] * 4
 
 
-async def _made(app: Windlass) -> Counter[tuple[str, str]]:
+async def _made(app: Tidewheel) -> Counter[tuple[str, str]]:
     """Which schedule made a job for which moment, and how often."""
     found: Counter[tuple[str, str]] = Counter()
     for job in await app.store.whole_jobs(limit=1000):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     Context,
     Cron,
@@ -20,23 +20,23 @@ from windlass import (
     Retry,
     ScheduleNotFound,
     SecurityContext,
-    Windlass,
+    Tidewheel,
     WrongState,
     acting_as,
 )
-from windlass.model import NewDocument
-from windlass.schedules import schedules as module
-from windlass.schedules.schedule import KIND, decode, encode
-from windlass.testing.clock import FrozenClock
+from tidewheel.model import NewDocument
+from tidewheel.schedules import schedules as module
+from tidewheel.schedules.schedule import KIND, decode, encode
+from tidewheel.testing.clock import FrozenClock
 
 HOUR = 3600.0
 
 
-async def _run(app: Windlass) -> int:
+async def _run(app: Tidewheel) -> int:
     return await app.run_until_idle(handle_signals=False)
 
 
-async def test_a_schedule_makes_its_jobs_at_its_times(app: Windlass, clock: FrozenClock) -> None:
+async def test_a_schedule_makes_its_jobs_at_its_times(app: Tidewheel, clock: FrozenClock) -> None:
     """As they were asked for, options included; the handler knows for when, and the schedule which job."""
     seen = []
 
@@ -64,7 +64,7 @@ async def test_a_schedule_makes_its_jobs_at_its_times(app: Windlass, clock: Froz
     assert await app.store.check() == []
 
 
-async def test_schedules_are_told_by_name_and_found_by_it(app: Windlass) -> None:
+async def test_schedules_are_told_by_name_and_found_by_it(app: Tidewheel) -> None:
     """Whoever misspells one is told which is near."""
     for name in ("b", "a", "c:1"):
         await app.schedules.create(name, "topic", Every(60))
@@ -78,7 +78,7 @@ async def test_schedules_are_told_by_name_and_found_by_it(app: Windlass) -> None
 
 
 async def test_a_paused_schedule_makes_nothing_and_goes_on_from_now(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """What passed meanwhile is not made up for; resuming one that is not paused changes nothing."""
     await app.schedules.create("poll", "topic", Every(60, missed="all"))
@@ -97,7 +97,7 @@ async def _nothing() -> None:
     pass
 
 
-async def test_run_now_makes_a_job_whatever_the_times_are(app: Windlass, clock: FrozenClock) -> None:
+async def test_run_now_makes_a_job_whatever_the_times_are(app: Tidewheel, clock: FrozenClock) -> None:
     """Also while it is paused; its own firings come as before."""
     app.task(name="topic")(_nothing)
     await app.schedules.create("poll", "topic", Every(HOUR))
@@ -112,7 +112,7 @@ async def test_run_now_makes_a_job_whatever_the_times_are(app: Windlass, clock: 
 
 
 async def test_a_replaced_schedule_keeps_its_pause_and_counts_its_times_anew(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Nothing of the old times is made up for, and a name that is taken is not taken by accident."""
     await app.schedules.create("poll", "topic", Every(60))
@@ -132,7 +132,7 @@ async def test_a_replaced_schedule_keeps_its_pause_and_counts_its_times_anew(
     assert await _run(app) == 0
 
 
-async def test_a_schedule_is_checked_as_an_enqueue_is(memory: Windlass) -> None:
+async def test_a_schedule_is_checked_as_an_enqueue_is(memory: Tidewheel) -> None:
     """The value, the limit, the remedy; and nothing is written."""
     app = memory
 
@@ -159,13 +159,13 @@ async def test_a_schedule_is_checked_as_an_enqueue_is(memory: Windlass) -> None:
         with pytest.raises(error, match=words):
             await call
     assert await app.schedules.all() == []
-    strict = Windlass("memory://", strict_tasks=True)
+    strict = Tidewheel("memory://", strict_tasks=True)
     async with strict:
         with pytest.raises(HandlerNotFound):
             await strict.schedules.create("a", "mail", Every(60))
 
 
-async def test_schedules_are_the_systems(memory: Windlass) -> None:
+async def test_schedules_are_the_systems(memory: Tidewheel) -> None:
     """They are about all tenants: code that acts for one is refused."""
     with acting_as(SecurityContext("acme")), pytest.raises(NotPermitted):
         await memory.schedules.all()
@@ -174,7 +174,7 @@ async def test_schedules_are_the_systems(memory: Windlass) -> None:
 
 
 async def test_there_are_so_many_schedules_and_no_more(
-    memory: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers keep all of them in mind."""
     monkeypatch.setattr(module, "MAX_SCHEDULES", 2)
@@ -185,7 +185,7 @@ async def test_there_are_so_many_schedules_and_no_more(
     await memory.schedules.create("b", "topic", Every(30), replace=True)
 
 
-async def test_options_of_jobs_are_kept(memory: Windlass, clock: FrozenClock) -> None:
+async def test_options_of_jobs_are_kept(memory: Tidewheel, clock: FrozenClock) -> None:
     """Also those that no plain JSON has: retry policies, keys from the payload, durations."""
     await memory.schedules.create(
         "poll",
@@ -212,7 +212,7 @@ async def _other() -> None:
 
 
 async def test_a_key_keeps_a_second_job_out_and_the_schedule_names_the_first(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Firing goes on; while a job holds the key, that is the one to look at."""
     app.task(name="another")(_other)
@@ -226,8 +226,8 @@ async def test_a_key_keeps_a_second_job_out_and_the_schedule_names_the_first(
     assert (await app.count(topic="topic")).total == 1
 
 
-async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Windlass, clock: FrozenClock) -> None:
-    """One that a newer Windlass wrote, or in a zone this machine has not: told, and deleted if need be."""
+async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Tidewheel, clock: FrozenClock) -> None:
+    """One that a newer Tidewheel wrote, or in a zone this machine has not: told, and deleted if need be."""
     app.task(name="topic")(_nothing)
     await app.schedules.create("good", "topic", Every(60))
     await app.store.write_documents([NewDocument(KIND, "bad", b'{"when": 5}')])
@@ -246,7 +246,7 @@ async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Windlass, cl
 
 def test_the_blocking_twin_does_the_same(clock: FrozenClock) -> None:
     """For programs without an event loop."""
-    app = Windlass("memory://", clock=clock)
+    app = Tidewheel("memory://", clock=clock)
     app.task(name="topic")(_nothing)
     with app.sync as blocking:
         blocking.schedules.create("poll", "topic", Every(60))
@@ -259,7 +259,7 @@ def test_the_blocking_twin_does_the_same(clock: FrozenClock) -> None:
 
 def test_a_schedule_in_the_code_that_cannot_work_is_refused_at_once() -> None:
     """When the module is imported, with the name of the schedule."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with pytest.raises(ConfigurationError, match=r"schedule 'needs'.*to"):
 
         @app.task(schedule=Cron("0 3 * * *"))

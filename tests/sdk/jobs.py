@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from windlass import Context, Fail, Windlass
+from tidewheel import Context, Fail, Tidewheel
 
 ELSEWHERE: Final = (
     "pages",
@@ -20,7 +20,7 @@ ELSEWHERE: Final = (
 """Topics that are home to no task here: jobs there wait for somebody in JavaScript, or for nobody."""
 HERE: Final = ("add", "refuse", "sleep", "measure", "send_digest", "charge")
 
-app = Windlass("sqlite:///jobs.db", allowed_topics=(*HERE, *ELSEWHERE), lease=2.0)
+app = Tidewheel("sqlite:///jobs.db", allowed_topics=(*HERE, *ELSEWHERE), lease=2.0)
 
 
 @app.task

@@ -24,7 +24,7 @@ from playwright.sync_api import sync_playwright
 from tests.browser.chromium import ARGUMENTS, chromium
 from tests.cli.processes import Project
 from tests.docs.pages import ROOT, Block, blocks
-from windlass.__about__ import __version__
+from tidewheel.__about__ import __version__
 
 SDK = ROOT / "sdk/js"
 SUITES = sorted(f"test/{path.name}" for path in (SDK / "test").glob("*.test.js"))
@@ -69,7 +69,7 @@ def built(tools: Path) -> Path:
 
 @dataclass(frozen=True)
 class Server:
-    """A running ``windlass serve``, and a key for it."""
+    """A running ``tidewheel serve``, and a key for it."""
 
     url: str
     key: str
@@ -109,7 +109,7 @@ def test_types_are_those_of_the_api(tools: Path) -> None:
 
 def test_its_own_tests_pass(built: Path, server: Server) -> None:
     """Against a real server on SQLite, with a door in front that can be shut; all files at once."""
-    where = {"WINDLASS_TEST_SERVER": server.url, "WINDLASS_TEST_KEY": server.key}
+    where = {"TIDEWHEEL_TEST_SERVER": server.url, "TIDEWHEEL_TEST_KEY": server.key}
     said = run(
         "node",
         "--test",
@@ -132,13 +132,13 @@ def test_the_compiler_knows_what_tasks_take(built: Path, tools: Path, tmp_path: 
     """
     shutil.copytree(SDK / "test/types", tmp_path, dirs_exist_ok=True)
     (tmp_path / "node_modules").mkdir()
-    (tmp_path / "node_modules/windlass").symlink_to(SDK, target_is_directory=True)  # as if it were installed
+    (tmp_path / "node_modules/tidewheel").symlink_to(SDK, target_is_directory=True)  # as if it were installed
     (tmp_path / "package.json").write_text('{"type": "module"}')
     written, made = block(SDK / "README.md", "types").text.splitlines()
     command, output = written.split(" > ")
-    assert command.startswith("windlass tasks myproject.jobs:app ")
+    assert command.startswith("tidewheel tasks myproject.jobs:app ")
     arguments = command.replace("myproject.jobs", "tests.sdk.jobs").split()[1:]
-    (tmp_path / output).write_text(run(sys.executable, "-m", "windlass.cli", *arguments, at=ROOT))
+    (tmp_path / output).write_text(run(sys.executable, "-m", "tidewheel.cli", *arguments, at=ROOT))
     maker = str(tools / "openapi-typescript/bin/cli.js")
     assert made.startswith("npx openapi-typescript@7 ")
     run("node", maker, *made.split()[2:], at=tmp_path)
@@ -155,7 +155,7 @@ def test_the_package_holds_what_is_built_and_nothing_else(built: Path) -> None:
     described = json.loads((SDK / "package.json").read_text("utf-8"))
     # Compilers that do not read "exports" (moduleResolution node10) look at the first.
     assert described["types"] == described["exports"]["."]["types"] == "./dist/index.d.ts"
-    assert (packed["name"], packed["version"]) == ("windlass", __version__)
+    assert (packed["name"], packed["version"]) == ("tidewheel", __version__)
     assert not {"dependencies", "peerDependencies", "optionalDependencies"} & described.keys()
     assert f'VERSION = "{__version__}"' in (SDK / "src/version.ts").read_text("utf-8")
     assert (SDK / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
@@ -187,12 +187,12 @@ def test_the_example_does_what_the_readme_says(built: Path, tmp_path: Path) -> N
     """A server without any Python tasks, started as the page has it, and a program of Node's."""
     page = SDK / "README.md"
     exported, key, started = block(page, "server").text.splitlines()
-    assert "windlass keys create --superuser --json" in key
-    assert started == "windlass serve --port 8080 &"
+    assert "tidewheel keys create --superuser --json" in key
+    assert started == "tidewheel serve --port 8080 &"
     environment = dict(pair.split("=", 1) for pair in exported.removeprefix("export ").split())
     assert block(page, "example").text + "\n" == (SDK / "examples/digest.js").read_text("utf-8")
     with serving(tmp_path, environment=environment) as server:
-        where = {"WINDLASS_SERVER": server.url, "WINDLASS_KEY": server.key}
+        where = {"TIDEWHEEL_SERVER": server.url, "TIDEWHEEL_KEY": server.key}
         build, start = block(page, "run").text.splitlines()
         assert build == "npm ci && npm run build"  # as ``built`` has done
         said = run(*start.split(), environment=where)
@@ -237,7 +237,7 @@ async def test_three_kinds_of_workers_share_a_topic_and_are_killed(built: Path, 
     to its end under the fence that counts. ``python -m bench.remote`` does it with ten thousand jobs.
     """
     store = f"sqlite:///{tmp_path / 'jobs.db'}"
-    where = {"WINDLASS_URL": store, "WINDLASS_ALLOWED_TOPICS": "count"}
+    where = {"TIDEWHEEL_URL": store, "TIDEWHEEL_ALLOWED_TOPICS": "count"}
     with serving(tmp_path, environment=where) as server:
         told = await mixed.run(
             store, server.url, server.key, tmp_path / "runs", jobs=1200, kills=1, freezes=0, seconds=0.1

@@ -11,18 +11,18 @@ import pytest
 from argon2 import PasswordHasher
 
 from tests.patience import PATIENCE
-from windlass import Windlass
-from windlass.access import passwords
-from windlass.server import Api, create_api
+from tidewheel import Tidewheel
+from tidewheel.access import passwords
+from tidewheel.server import Api, create_api
 
 KNOWN = "@request.auth.id != ''"
 """The rule under which whoever shows a key may."""
 
 
-def make_app(url: str = "memory://", **settings: Any) -> Windlass:
+def make_app(url: str = "memory://", **settings: Any) -> Tidewheel:
     """An app with the tasks the tests enqueue."""
     given = {"enqueue_rule": KNOWN, "manage_rule": KNOWN, "poll_interval": 0.05, **settings}
-    app = Windlass(url, **given)
+    app = Tidewheel(url, **given)
 
     @app.task
     async def mail_digest(userId: str) -> dict[str, str]:  # noqa: N803 - the first design's own example
@@ -56,7 +56,7 @@ class Asking:
         given = dict(headers) if key is None else {"Authorization": f"Bearer {key}", **headers}
         transport = httpx2.ASGITransport(app=self.api)
         client = httpx2.AsyncClient(
-            transport=transport, base_url="http://windlass.test", headers=given, timeout=PATIENCE
+            transport=transport, base_url="http://tidewheel.test", headers=given, timeout=PATIENCE
         )
         self._clients.append(client)
         return client
@@ -71,7 +71,7 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(app: Windlass) -> AsyncIterator[Asking]:
+async def asking(app: Tidewheel) -> AsyncIterator[Asking]:
     api = create_api(app)
     await api.open()
     made = Asking(api)

@@ -22,10 +22,10 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from tests.stores.urls import STORES
-from windlass import Windlass
-from windlass.server import create_api
-from windlass.server.routes import ROUTES
-from windlass.server.running import ApiServer, listen
+from tidewheel import Tidewheel
+from tidewheel.server import create_api
+from tidewheel.server.routes import ROUTES
+from tidewheel.server.running import ApiServer, listen
 
 SEED: Final = 7
 STREAMS: Final = "/api/jobs/events"
@@ -114,7 +114,7 @@ def running(url: str) -> Iterator[tuple[str, str]]:
     started, servers = threading.Event(), []
 
     async def serve() -> None:
-        app = Windlass(url, allowed_topics=("mail", "topic"))
+        app = Tidewheel(url, allowed_topics=("mail", "topic"))
 
         @app.task
         def send(to: str, copies: int = 1) -> None:

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import Asking, asking, make_app
-from windlass.testing import FrozenClock
+from tidewheel.testing import FrozenClock
 
 SESSION = "/api/jobs/session"
 PASSWORD = "correct horse battery"  # noqa: S105
@@ -25,14 +25,14 @@ async def logged_in(ask: Asking) -> tuple[httpx2.AsyncClient, str]:
 async def test_a_session_lasts_from_login_to_logout(ask: Asking) -> None:
     """The cookie is out of reach for scripts and other sites, and means nothing after a logout everywhere."""
     browser, token = await logged_in(ask)
-    cookie = browser.cookies["windlass_session"]
+    cookie = browser.cookies["tidewheel_session"]
     who = (await browser.get(SESSION)).json()
     assert (who["name"], who["superuser"], who["csrf_token"]) == ("ann", True, token)
     assert (await browser.get("/api/jobs/workers")).status_code == 200
     out = await browser.delete(SESSION, params={"everywhere": "true"}, headers={"X-CSRF-Token": token})
     assert out.status_code == 204
     assert "Max-Age=0" in out.headers["set-cookie"]
-    stale = ask.client(None, Cookie=f"windlass_session={cookie}")
+    stale = ask.client(None, Cookie=f"tidewheel_session={cookie}")
     assert (await stale.get(SESSION)).status_code == 401
     # Who still has the old cookie can log in all the same.
     again = await stale.post(SESSION, json=LOGIN)
@@ -49,11 +49,11 @@ async def test_a_session_lasts_from_login_to_logout(ask: Asking) -> None:
 async def test_logging_out_is_the_end_of_the_cookie(ask: Asking) -> None:
     """A copy of it, kept by somebody else, is refused from then on; other sessions of the user stay."""
     browser, token = await logged_in(ask)
-    cookie = browser.cookies["windlass_session"]
+    cookie = browser.cookies["tidewheel_session"]
     other = ask.client()
     assert (await other.post(SESSION, json=LOGIN)).status_code == 200
     assert (await browser.delete(SESSION, headers={"X-CSRF-Token": token})).status_code == 204
-    copy = ask.client(None, Cookie=f"windlass_session={cookie}")
+    copy = ask.client(None, Cookie=f"tidewheel_session={cookie}")
     assert (await copy.get(SESSION)).status_code == 401
     assert (await other.get(SESSION)).status_code == 200
 
@@ -70,7 +70,7 @@ async def test_changes_of_a_session_come_from_our_own_pages(ask: Asking) -> None
     ):
         refused = await browser.post(pause, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (403, "csrf_failed")
-    fine = {"X-CSRF-Token": token, "Origin": "http://windlass.test", "Sec-Fetch-Site": "same-origin"}
+    fine = {"X-CSRF-Token": token, "Origin": "http://tidewheel.test", "Sec-Fetch-Site": "same-origin"}
     assert (await browser.post(pause, headers=fine)).status_code == 200
     assert (
         await ask.client().post(SESSION, json=LOGIN, headers={"Origin": "http://evil.test"})
@@ -118,7 +118,7 @@ async def test_only_superusers_make_keys(ask: Asking, shop: httpx2.AsyncClient) 
     assert (await reader.get("/api/jobs/keys")).status_code == 200
 
 
-@pytest.mark.parametrize("given", ["Basic YTpi", "Bearer", "Bearer wl_x", "Bearer a.b.c", "", "Bearer \xff"])
+@pytest.mark.parametrize("given", ["Basic YTpi", "Bearer", "Bearer tw_x", "Bearer a.b.c", "", "Bearer \xff"])
 async def test_whatever_is_wrong_with_a_token_is_the_same_refusal(ask: Asking, given: str) -> None:
     """401 with WWW-Authenticate; also on routes that would let callers in who show nothing."""
     client = ask.client(None)
@@ -145,7 +145,7 @@ async def test_a_rule_that_a_missing_value_passes_is_named_in_the_log_at_the_sta
     """Once for each such rule, with the value and the remedy; other rules leave no line."""
     rules = {"enqueue_rule": "@request.auth.role != 'banned'", "manage_rule": "@request.auth.id != ''"}
     async with asking(make_app(**rules)):
-        [told] = [record.getMessage() for record in caplog.records if record.name == "windlass.access"]
+        [told] = [record.getMessage() for record in caplog.records if record.name == "tidewheel.access"]
     assert told.startswith("enqueue_rule passes when @request.auth.role is missing")
     assert "Add @request.auth.role != '' &&" in told
 
@@ -164,10 +164,10 @@ async def test_metrics_tell_depths_to_superusers(root: httpx2.AsyncClient, shop:
     """Text for Prometheus; other callers would learn of other tenants."""
     await shop.post("/api/jobs/enqueue", json={"task": "refuse"})
     told = await root.get("/metrics")
-    assert 'windlass_queue_depth{topic="refuse",state="pending"} 1' in told.text
-    assert 'windlass_jobs_submitted_total{task="refuse",topic="refuse"} 1' in told.text
-    assert 'windlass_workers{health="missing"} 0' in told.text
-    assert "windlass_stale_leases 0" in told.text
+    assert 'tidewheel_queue_depth{topic="refuse",state="pending"} 1' in told.text
+    assert 'tidewheel_jobs_submitted_total{task="refuse",topic="refuse"} 1' in told.text
+    assert 'tidewheel_workers{health="missing"} 0' in told.text
+    assert "tidewheel_stale_leases 0" in told.text
     assert "shop" not in told.text, "metrics know no tenants"
     assert told.headers["content-type"].startswith("text/plain")
     assert (await shop.get("/metrics")).status_code == 403

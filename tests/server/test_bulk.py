@@ -15,9 +15,9 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
 from tests.stores.urls import STORES
-from windlass import Windlass, bulk
-from windlass.errors import StoreUnavailable
-from windlass.testing import FrozenClock
+from tidewheel import Tidewheel, bulk
+from tidewheel.errors import StoreUnavailable
+from tidewheel.testing import FrozenClock
 
 BULK = "/api/jobs/bulk"
 
@@ -133,7 +133,7 @@ async def test_counters_say_how_many_it_will_be(
     shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many: who requeues a hundred thousand wants to see how far it is. Others are "at least"."""
-    monkeypatch.setattr("windlass.stores.memory.store.COUNT_LIMIT", 2)
+    monkeypatch.setattr("tidewheel.stores.memory.store.COUNT_LIMIT", 2)
     await fill(shop, 5)
     for where, told in (("topic:mail_digest task:mail_digest", (5, True)), ("age<1h", (2, False))):
         body = {"action": "cancel", "filter": {"where": where}, "preview": True}
@@ -155,7 +155,7 @@ async def test_an_operation_stops_when_asked_from_another_process(
     ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wish is in the store: whoever runs it sees it with the next batch, and says that it stopped."""
-    monkeypatch.setattr("windlass.managing.MAX_BATCH", 1)
+    monkeypatch.setattr("tidewheel.managing.MAX_BATCH", 1)
     monkeypatch.setattr(bulk, "BEAT_SECONDS", 0.0)
     await fill(shop, 30)
     reached, go_on = asyncio.Event(), asyncio.Event()
@@ -180,7 +180,7 @@ async def test_an_operation_stops_when_asked_from_another_process(
 
 async def test_a_shutdown_stops_operations_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was done stays done, and whoever asks later is told that it was not all."""
-    monkeypatch.setattr("windlass.managing.MAX_BATCH", 1)
+    monkeypatch.setattr("tidewheel.managing.MAX_BATCH", 1)
     app = make_app()
     async with app:
         async with asking(app) as ask:
@@ -195,7 +195,7 @@ async def test_a_shutdown_stops_operations_and_says_so(monkeypatch: pytest.Monke
 async def test_an_operation_whose_process_died_shows_as_interrupted() -> None:
     """Progress that is not renewed is no progress."""
     clock = FrozenClock()
-    async with Windlass("memory://", clock=clock) as app:
+    async with Tidewheel("memory://", clock=clock) as app:
         operation = await app.bulk.start("cancel", {"topic": "mail_digest"})
         for task in list(app.bulk._running.values()):
             task.cancel()
@@ -211,7 +211,7 @@ async def test_a_shutdown_does_not_wait_for_a_store_that_hangs(
 ) -> None:
     """The operation shows as interrupted then; the process ends in time."""
     monkeypatch.setattr(bulk, "CLOSE_SECONDS", 0.05)
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         await app.enqueue("mail", topic="mail")
         reached = asyncio.Event()
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, RootModel, SecretStr, StringConstraints, model_serializer
 
 from tests.server.conftest import KNOWN, Asking, asking, make_app
-from windlass import SecurityContext, acting_as
+from tidewheel import SecurityContext, acting_as
 
 ENQUEUE = "/api/jobs/enqueue"
 MANY = "/api/jobs/enqueue-many"

@@ -13,10 +13,10 @@ import uvicorn
 
 from tests.patience import PATIENCE
 from tests.server.events.serving import served
-from windlass import Windlass
-from windlass.server import create_api
-from windlass.server.connection import Together
-from windlass.server.running import listen
+from tidewheel import Tidewheel
+from tidewheel.server import create_api
+from tidewheel.server.connection import Together
+from tidewheel.server.running import listen
 
 LARGEST_HEAD_BYTES = 64 * 1024
 
@@ -58,7 +58,7 @@ async def test_head_and_body_leave_together_and_nothing_is_kept() -> None:
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     """A server that waits for a second, not for thirty."""
-    async with Windlass("memory://", request_seconds=1) as app, served(app) as server:
+    async with Tidewheel("memory://", request_seconds=1) as app, served(app) as server:
         yield server.port
 
 
@@ -129,7 +129,7 @@ async def _asked(port: int, request: bytes) -> bytes:
 async def test_under_uvicorn_with_h11_trailers_are_dropped_too() -> None:
     """Where the API is mounted, the documents ask for h11: a trailer does not authenticate there."""
     content = b'{"action": "delete", "filter": {"where": "state:failed"}, "preview": true}'
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         key = b"Authorization: Bearer " + (await app.access.create_key("root", superuser=True)).key.encode()
         with listen("127.0.0.1", 0) as listener:
             server = uvicorn.Server(uvicorn.Config(create_api(app), http="h11", log_config=None))
@@ -153,7 +153,7 @@ async def test_under_uvicorn_with_h11_trailers_are_dropped_too() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
 async def test_a_hang_up_behind_a_request_sent_ahead_is_noticed() -> None:
     """A worker that waits for jobs, has sent another request behind, and is gone, is given no job."""
-    async with Windlass("memory://") as app, served(app) as server:
+    async with Tidewheel("memory://") as app, served(app) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         head = "HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer root\r\n"
         body = '{"topics": ["q"]}'

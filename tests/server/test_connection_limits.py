@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-from windlass.server.connection_limits import MAX_HEAD_BYTES, ConnectionLimits, ConnectionTable
+from tidewheel.server.connection_limits import MAX_HEAD_BYTES, ConnectionLimits, ConnectionTable
 
 
 class Line:

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from tests.server.conftest import Asking
-from windlass import SecurityContext, acting_as
-from windlass.server.redaction import REDACTED, CannotRestore, Redaction
+from tidewheel import SecurityContext, acting_as
+from tidewheel.server.redaction import REDACTED, CannotRestore, Redaction
 
 
 async def original(ask: Asking, payload: Any, topic: str = "notes") -> str:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import KNOWN, Asking, asking, make_app
-from windlass import JobDraft, NotPermitted
+from tidewheel import JobDraft, NotPermitted
 
 ENQUEUE = "/api/jobs/enqueue"
 GOOD: dict[str, Any] = {"task": "mail_digest", "payload": {"userId": "1"}}

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.server.conftest import KNOWN, Asking, asking, make_app
-from windlass import SecurityContext, acting_as
+from tidewheel import SecurityContext, acting_as
 
 OWN = "user_id = @request.auth.user_id"
 ENQUEUE = "/api/jobs/enqueue"

@@ -14,9 +14,9 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.conftest import KNOWN, Asking, asking, make_app
 from tests.stores.urls import STORES
-from windlass.server.cursors import Cursors
-from windlass.server.problems import Problem
-from windlass.server.redaction import REDACTED, Redaction
+from tidewheel.server.cursors import Cursors
+from tidewheel.server.problems import Problem
+from tidewheel.server.redaction import REDACTED, Redaction
 
 JOBS = "/api/jobs"
 

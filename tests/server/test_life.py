@@ -11,14 +11,14 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.server.conftest import asking, make_app
-from windlass.errors import NotOpen
-from windlass.server import Api, create_api
+from tidewheel.errors import NotOpen
+from tidewheel.server import Api, create_api
 
 
 def client_of(api: Api, key: str) -> httpx2.AsyncClient:
     headers = {"Authorization": f"Bearer {key}"}
     return httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=api), base_url="http://windlass.test", headers=headers
+        transport=httpx2.ASGITransport(app=api), base_url="http://tidewheel.test", headers=headers
     )
 
 

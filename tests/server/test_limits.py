@@ -13,9 +13,9 @@ from starlette.applications import Starlette
 
 from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
-from windlass import Windlass, errors
-from windlass.server import create_api
-from windlass.server.problems import PROBLEMS, problem_of
+from tidewheel import Tidewheel, errors
+from tidewheel.server import create_api
+from tidewheel.server.problems import PROBLEMS, problem_of
 
 ENQUEUE = "/api/jobs/enqueue"
 
@@ -75,7 +75,7 @@ async def test_parameters_are_checked(shop: httpx2.AsyncClient, query: str) -> N
 
 
 async def test_large_limits_are_cut_to_a_page(shop: httpx2.AsyncClient) -> None:
-    """As everywhere in Windlass, and the answer says so."""
+    """As everywhere in Tidewheel, and the answer says so."""
     assert (await shop.get("/api/jobs?limit=100000")).json()["limit"] == 200
 
 
@@ -178,12 +178,12 @@ def test_every_error_of_ours_that_a_request_can_cause_has_a_problem(caplog: pyte
     """What is left is an error of the server's own."""
     caplog.set_level(logging.CRITICAL)
     inside = {
-        "WindlassError", "JobFailed", "JobCancelled", "ResultTimeout", "LeaseLost", "TransactionTimeout",
+        "TidewheelError", "JobFailed", "JobCancelled", "ResultTimeout", "LeaseLost", "TransactionTimeout",
         "ConfigurationError", "NotOverHttp", "WorkerStuck", "StoreError", "SchemaTooNew", "UsedAfterFork",
         "NotReserved", "ReserveTimeout",
     }  # fmt: skip
     for name, kind in vars(errors).items():
-        if isinstance(kind, type) and issubclass(kind, errors.WindlassError) and name not in inside:
+        if isinstance(kind, type) and issubclass(kind, errors.TidewheelError) and name not in inside:
             error = kind.__new__(kind)
             Exception.__init__(error, "why")
             assert problem_of(error).kind.code != "internal_error", name
@@ -195,15 +195,15 @@ async def test_it_can_be_mounted_in_another_program() -> None:
     app = make_app()
     host = Starlette()
     api = create_api(app)
-    host.mount("/windlass", api)
+    host.mount("/tidewheel", api)
     transport = httpx2.ASGITransport(app=host)
     async with httpx2.AsyncClient(transport=transport, base_url="http://host.test") as client:
-        assert (await client.get("/windlass/healthz")).status_code == 200
+        assert (await client.get("/tidewheel/healthz")).status_code == 200
         key = (await app.access.create_key(superuser=True)).key
         made = await client.post(
-            f"/windlass{ENQUEUE}", json={"task": "refuse"}, headers={"Authorization": f"Bearer {key}"}
+            f"/tidewheel{ENQUEUE}", json={"task": "refuse"}, headers={"Authorization": f"Bearer {key}"}
         )
-        assert made.headers["location"].startswith("/windlass/api/jobs/")
+        assert made.headers["location"].startswith("/tidewheel/api/jobs/")
         shown = await client.get(made.headers["location"], headers={"Authorization": f"Bearer {key}"})
         assert shown.json()["task"] == "refuse"
         assert (await client.get("/api/jobs")).status_code == 404
@@ -212,6 +212,6 @@ async def test_it_can_be_mounted_in_another_program() -> None:
 
 async def test_a_rule_that_cannot_be_read_is_told_at_the_start() -> None:
     """Not to the first caller."""
-    api = create_api(Windlass("memory://", manage_rule="topic ="))
+    api = create_api(Tidewheel("memory://", manage_rule="topic ="))
     with pytest.raises(errors.ConfigurationError, match="manage_rule"):
         await api.open()

@@ -8,11 +8,11 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.docs.generated import OPENAPI, openapi_text
 from tests.docs.pages import ROOT
-from windlass.model import Shown, State
-from windlass.server import openapi
-from windlass.server.problems import PROBLEMS
-from windlass.server.route import Permission
-from windlass.server.routes import ROUTES
+from tidewheel.model import Shown, State
+from tidewheel.server import openapi
+from tidewheel.server.problems import PROBLEMS
+from tidewheel.server.route import Permission
+from tidewheel.server.routes import ROUTES
 
 
 def test_the_committed_document_is_the_one_that_is_served() -> None:

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from tests.server.conftest import Asking, asking, make_app
-from windlass import Batch
-from windlass.task_types import task_types
+from tidewheel import Batch
+from tidewheel.task_types import task_types
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -35,7 +35,7 @@ async def test_what_needs_attention_is_told_to_those_it_is_for(
     await shop.post("/api/jobs/enqueue", json={"task": "refuse"})
     [told] = (await root.get("/api/jobs/attention")).json()["findings"]
     assert (told["kind"], told["severity"], told["jobs"]) == ("no_worker", "critical", 1)
-    assert "windlass worker" in told["remedy"]
+    assert "tidewheel worker" in told["remedy"]
     assert (await shop.get("/api/jobs/attention")).json()["findings"] == []
     await ask.app.pause("refuse")
     [told] = (await shop.get("/api/jobs/attention")).json()["findings"]
@@ -111,8 +111,8 @@ async def test_the_audit_log_is_looked_through_page_by_page(
     ask: Asking, root: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly the lines asked for, each once; a page looks at a bounded number of others."""
-    monkeypatch.setattr("windlass.access.paging.LARGEST_PAGE", 3)
-    monkeypatch.setattr("windlass.access.audit.MAX_LOOKED_AT", 4)
+    monkeypatch.setattr("tidewheel.access.paging.LARGEST_PAGE", 3)
+    monkeypatch.setattr("tidewheel.access.audit.MAX_LOOKED_AT", 4)
     for number in range(10):
         await root.post(f"/api/jobs/topics/{'even' if number % 2 == 0 else 'odd'}/pause")
     found, cursor, pages = [], "", 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import asking, make_app
-from windlass.server import health
+from tidewheel.server import health
 
 
 async def test_a_server_whose_store_is_gone_is_not_ready(

@@ -13,24 +13,24 @@ import pytest
 
 from tests.server.conftest import Asking, asking, make_app
 from tests.server.working import lease, post, settle, take
-from windlass.model import Lease
-from windlass.server import repeats
-from windlass.server.repeats import Repeats
-from windlass.server.resource import encode
-from windlass.server.route import Answer
+from tidewheel.model import Lease
+from tidewheel.server import repeats
+from tidewheel.server.repeats import Repeats
+from tidewheel.server.resource import encode
+from tidewheel.server.route import Answer
 
 
 async def test_a_repeated_enqueue_makes_one_job(ask: Asking, shop: httpx2.AsyncClient) -> None:
     """With the same answer; another id, and another caller's, is another request."""
     body = {"task": "mail_digest", "payload": {"userId": "1"}}
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     first, again = [await shop.post("/api/jobs/enqueue", json=body, headers=name) for _ in range(2)]
     assert (first.status_code, again.status_code, first.json()) == (201, 201, again.json())
     assert first.headers["location"] == again.headers["location"]
     assert (await ask.app.count()).total == 1
     other = await ask.with_key(tenant="other")
     await other.post("/api/jobs/enqueue", json=body, headers=name)
-    await shop.post("/api/jobs/enqueue", json=body, headers={"Windlass-Request-Id": "two"})
+    await shop.post("/api/jobs/enqueue", json=body, headers={"Tidewheel-Request-Id": "two"})
     assert (await ask.app.count()).total == 3
 
 
@@ -44,7 +44,7 @@ async def test_a_repeat_may_come_with_a_renewed_token() -> None:
     async def enqueue(ask: Asking, **claims: Any) -> Any:
         shown = jwt.encode({"sub": "ada", "tenant": "shop", **claims}, secret, "HS256")
         body = {"task": "mail_digest", "payload": {"userId": "1"}}
-        name = {"Windlass-Request-Id": "one", "Authorization": f"Bearer {shown}"}
+        name = {"Tidewheel-Request-Id": "one", "Authorization": f"Bearer {shown}"}
         return (await ask.client().post("/api/jobs/enqueue", json=body, headers=name)).json()["id"]
 
     scopes = ("enqueue",)
@@ -53,7 +53,7 @@ async def test_a_repeat_may_come_with_a_renewed_token() -> None:
     ) as ask:
         first = await enqueue(ask, exp=now + 60, jti="1")
         assert await enqueue(ask, exp=now + 90, jti="2") == first
-        others = [{"sub": "bob"}, {"tenant": "other"}, {"role": "staff"}, {"scope": "windlass:enqueue"}]
+        others = [{"sub": "bob"}, {"tenant": "other"}, {"role": "staff"}, {"scope": "tidewheel:enqueue"}]
         assert len({first, *[await enqueue(ask, exp=now + 60, **claims) for claims in others]}) == 5
 
 
@@ -64,7 +64,7 @@ async def test_a_kick_is_repeated_without_kicking_more(
         await ask.app.enqueue("refuse", tenant="shop")
     for job in await take(worker, "refuse", limit=3):
         await settle(worker, job, "fail", error={"code": "odd", "message": "no"})
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     answers = [
         (await shop.post("/api/jobs/topics/refuse/kick", json={"count": 1}, headers=name)).json()
         for _ in range(2)
@@ -74,14 +74,14 @@ async def test_a_kick_is_repeated_without_kicking_more(
 
 
 async def test_an_id_of_another_request_is_refused(ask: Asking, shop: httpx2.AsyncClient) -> None:
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     body = {"task": "mail_digest", "payload": {"userId": "1"}}
     await shop.post("/api/jobs/enqueue", json=body, headers=name)
     body["payload"] = {"userId": "2"}
     answer = await shop.post("/api/jobs/enqueue", json=body, headers=name)
     assert (answer.status_code, "another body" in answer.json()["detail"]) == (422, True)
     for wrong in ("", "a b", "x" * 101):
-        answer = await shop.post("/api/jobs/enqueue", json=body, headers={"Windlass-Request-Id": wrong})
+        answer = await shop.post("/api/jobs/enqueue", json=body, headers={"Tidewheel-Request-Id": wrong})
         assert answer.status_code == 422, wrong
     assert (await ask.app.count()).total == 1
 
@@ -89,7 +89,7 @@ async def test_an_id_of_another_request_is_refused(ask: Asking, shop: httpx2.Asy
 async def test_a_request_that_was_refused_may_have_more_luck(ask: Asking, shop: httpx2.AsyncClient) -> None:
     """Nothing was done, so nothing is remembered."""
     body = {"topic": "new", "payload": {}}
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     assert (await shop.post("/api/jobs/enqueue", json=body, headers=name)).status_code == 403
 
     @ask.app.task(topic="new")
@@ -169,7 +169,7 @@ async def test_a_request_that_failed_is_not_kept() -> None:
 async def test_a_repeated_copy_makes_one_job(ask: Asking) -> None:
     root = await ask.with_key(superuser=True)
     made = await ask.app.enqueue("mail_digest", {"userId": "1"})
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     answers = [await root.post(f"/api/jobs/{made.id}/copy", json={}, headers=name) for _ in range(2)]
     assert answers[0].json()["id"] == answers[1].json()["id"]
     assert (await ask.app.count()).total == 2
@@ -179,7 +179,7 @@ async def test_a_schedule_that_is_run_by_hand_again_makes_one_job(ask: Asking) -
     root = await ask.with_key(superuser=True)
     body = {"name": "digests", "task": "mail_digest", "payload": {"userId": "1"}, "every": 3600}
     assert (await root.post("/api/jobs/schedules", json=body)).status_code == 201
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     answers = [await root.post("/api/jobs/schedules/digests/run", headers=name) for _ in range(2)]
     assert answers[0].json()["id"] == answers[1].json()["id"]
     assert (await ask.app.count()).total == 1
@@ -190,7 +190,7 @@ async def test_a_server_that_stops_still_tells_what_it_granted(
 ) -> None:
     """A repeat is how a worker stops without leaving a job behind; an empty answer would be the last word."""
     await ask.app.enqueue("sums")
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     first = await post(worker, "reserve", {"topics": ["sums"]}, **name)
     original = ask.app.store.extend
 
@@ -220,7 +220,7 @@ async def test_a_repeat_of_one_at_work_waits_for_it(
     body = {"task": "mail_digest", "payload": {"userId": "1"}}
 
     def send() -> asyncio.Task[httpx2.Response]:
-        name = {"Windlass-Request-Id": "one"}
+        name = {"Tidewheel-Request-Id": "one"}
         return asyncio.create_task(shop.post("/api/jobs/enqueue", json=body, headers=name))
 
     first, again = send(), send()
@@ -237,7 +237,7 @@ async def test_a_repeated_settlement_is_told_the_same(ask: Asking, worker: httpx
     made = await ask.app.enqueue("sums")
     (job,) = await take(worker, "sums")
     ending = {"settlements": [{**lease(job), "outcome": "release"}]}
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     for _ in range(2):
         assert (await post(worker, "settle", ending, **name))["accepted"] == [True]
     assert (await ask.app.queue.stats_job(made.id)).releases == 1
@@ -245,7 +245,7 @@ async def test_a_repeated_settlement_is_told_the_same(ask: Asking, worker: httpx
 
 async def test_a_repeated_reservation_grants_nothing_more(ask: Asking, worker: httpx2.AsyncClient) -> None:
     await ask.app.enqueue_many("sums", [{}, {}])
-    name = {"Windlass-Request-Id": "one"}
+    name = {"Tidewheel-Request-Id": "one"}
     first = await post(worker, "reserve", {"topics": ["sums"]}, **name)
     again = await post(worker, "reserve?wait=30", {"topics": ["sums"]}, **name)
     assert (first["repeated"], again["repeated"]) == (False, True)

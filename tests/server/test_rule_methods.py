@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.conftest import Asking, asking, make_app
 from tests.server.test_bulk import until_ended
-from windlass import SecurityContext, acting_as
+from tidewheel import SecurityContext, acting_as
 
 KEEP = "@request.method != 'DELETE' || @request.auth.service_id = 'admin'"
 OWN_DELETES = "@request.method != 'DELETE' || user_id = @request.auth.user_id"

@@ -16,10 +16,10 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from tests.server.conftest import Asking, asking, make_app
-from windlass.server import create_api
-from windlass.server.transport import PAGE_HEADERS, PAGE_POLICY
-from windlass.server.ui import files
-from windlass.server.ui.files import FIRST, MEDIA_TYPES, File, built_files
+from tidewheel.server import create_api
+from tidewheel.server.transport import PAGE_HEADERS, PAGE_POLICY
+from tidewheel.server.ui import files
+from tidewheel.server.ui.files import FIRST, MEDIA_TYPES, File, built_files
 
 NOWHERE = (
     "/ui/../app.py",
@@ -129,13 +129,13 @@ async def mounted(mount: str, path: str) -> AsyncIterator[httpx2.Response]:
     web = Starlette(routes=[Mount(mount, api)])
     transport = httpx2.ASGITransport(app=web)
     async with httpx2.AsyncClient(transport=transport) as client:
-        yield await client.get(f"http://windlass.test{path}")
+        yield await client.get(f"http://tidewheel.test{path}")
 
 
 @pytest.mark.parametrize(
     ("mount", "path", "base"),
     [
-        ("/windlass", "/windlass/ui/jobs", "/windlass/ui/"),
+        ("/tidewheel", "/tidewheel/ui/jobs", "/tidewheel/ui/"),
         ("/a/b", "/a/b/ui/", "/a/b/ui/"),
         ("/of/{who}", "/of/%22%3E%3Cscript%3E/ui/", "/of/%22%3E%3Cscript%3E/ui/"),
         ("/of/{who}", "/of/a&b'c/ui/", "/of/a%26b%27c/ui/"),
@@ -158,7 +158,7 @@ async def test_a_mounted_ui_knows_where_it_is(mount: str, path: str, base: str) 
 async def test_a_ui_behind_a_prefix_knows_it(ask: Asking, root: str, path: str, base: str) -> None:
     """As servers tell it that were told by their proxy's owner: ``uvicorn --root-path``."""
     transport = httpx2.ASGITransport(app=ask.api, root_path=root)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://windlass.test") as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://tidewheel.test") as client:
         assert base_of(await client.get(path)) == base
 
 

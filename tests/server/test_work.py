@@ -14,10 +14,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.conftest import Asking
 from tests.server.working import lease, post, serving, settle, take, waiting
-from windlass.model import State
-from windlass.remote.reserving import Reserving
-from windlass.server.connection import Connection
-from windlass.server.work import reserving
+from tidewheel.model import State
+from tidewheel.remote.reserving import Reserving
+from tidewheel.server.connection import Connection
+from tidewheel.server.work import reserving
 
 
 async def test_a_job_comes_with_everything_its_handler_needs(ask: Asking, worker: httpx2.AsyncClient) -> None:

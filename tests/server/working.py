@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 
 from tests.server.conftest import make_app
-from windlass import Windlass
-from windlass.server import create_api
-from windlass.server.running import ApiServer, listen, url_of
+from tidewheel import Tidewheel
+from tidewheel.server import create_api
+from tidewheel.server.running import ApiServer, listen, url_of
 
 
 async def post(client: httpx2.AsyncClient, verb: str, body: Any, **headers: str) -> Any:
@@ -40,7 +40,7 @@ async def settle(client: httpx2.AsyncClient, job: dict[str, Any], outcome: str, 
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[ApiServer, Windlass, httpx2.AsyncClient]]:
+async def serving() -> AsyncIterator[tuple[ApiServer, Tidewheel, httpx2.AsyncClient]]:
     """A server on a real socket of this event loop, its app, and a superuser's client."""
     app = make_app(allowed_topics=("mail",))
     with listen("127.0.0.1", 0) as listener:
@@ -56,6 +56,6 @@ async def serving() -> AsyncIterator[tuple[ApiServer, Windlass, httpx2.AsyncClie
         await task
 
 
-async def waiting(app: Windlass, number: int) -> None:
+async def waiting(app: Tidewheel, number: int) -> None:
     while app.remote.waiting != number:
         await asyncio.sleep(0.001)

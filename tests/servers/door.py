@@ -1,4 +1,4 @@
-"""``windlass beanstalkd`` in a process of its own, as people start it."""
+"""``tidewheel beanstalkd`` in a process of its own, as people start it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Door(ServerProgram):
 
     def _command(self) -> tuple[Sequence[str | Path], Mapping[str, str]]:
         listen = ["--listen", f"{HOST}:{self.port}", "--url", self.url]
-        return [sys.executable, "-m", "windlass.cli", "beanstalkd", *listen, *self._options], {}
+        return [sys.executable, "-m", "tidewheel.cli", "beanstalkd", *listen, *self._options], {}
 
     def _await_start(self, process: subprocess.Popen[bytes]) -> None:
         await_listening(process, self.address, self.log)

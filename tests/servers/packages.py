@@ -21,7 +21,7 @@ LEVELS = 3
 def cache_directory() -> Path:
     """Kept between runs, outside of the repository."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "windlass-tests"
+    return Path(base) / "tidewheel-tests"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class PostgresServer:
         self._account = server_account()
         self._owns_directory = directory is None
         self.binaries = usable_by(binaries or find_binaries(), self._account)
-        self.directory = directory or self._account.make_directory("windlass-pg-")
+        self.directory = directory or self._account.make_directory("tidewheel-pg-")
         self.port = port or free_port()
         self.settings = {**COMMON, **settings}
         self.environment = dict(environment or {})

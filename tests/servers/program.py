@@ -26,7 +26,7 @@ class ServerProgram(ABC):
         self.port = port or free_port()
         self._name = name
         self._account = account
-        self.directory = account.make_directory(f"windlass-{name}-")
+        self.directory = account.make_directory(f"tidewheel-{name}-")
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
 

@@ -55,7 +55,7 @@ class Schemas:
     def new(self) -> str:
         """One that is not there yet, and is never handed out again."""
         with self._lock:
-            return f"windlass_{next(self._numbers)}"
+            return f"tidewheel_{next(self._numbers)}"
 
     def take(self) -> str:
         """An empty one: migrated already, or not there yet."""

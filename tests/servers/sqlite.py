@@ -8,7 +8,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.stores.sqlite import SqliteStore
 
 
 def empty_database(directory: Path) -> str:

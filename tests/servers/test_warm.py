@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from tests.servers.warm import WarmConnections, warm_connections
-from windlass.stores.postgres import PostgresStore
+from tidewheel.stores.postgres import PostgresStore
 
 SESSION = "SELECT pg_backend_pid(), current_setting('work_mem'), current_setting('enable_seqscan')"
 

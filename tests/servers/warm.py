@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import asyncpg
 
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.postgres.database import Database
-from windlass.stores.protocol import Store
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres.database import Database
+from tidewheel.stores.protocol import Store
 
 MOST_RESTING: Final = 32
 """Kept at once; each is a process of the server's."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.stores.sqlite import SqliteStore
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
-from windlass.findings import Ailment, AilmentKind
-from windlass.stores.sqlite import ailing
-from windlass.stores.sqlite.location import parse_url
+from tidewheel import Tidewheel
+from tidewheel.findings import Ailment, AilmentKind
+from tidewheel.stores.sqlite import ailing
+from tidewheel.stores.sqlite.location import parse_url
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells")
 
@@ -23,7 +23,7 @@ HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("BEGIN")
-connection.execute("SELECT count(*) FROM windlass_jobs").fetchall()
+connection.execute("SELECT count(*) FROM tidewheel_jobs").fetchall()
 print("holding", flush=True)
 sys.stdin.read()
 """
@@ -33,7 +33,7 @@ HAS_IT_OPEN = HOLDER.replace('connection.execute("BEGIN")', "")
 """Reads once, and keeps only the file open."""
 
 
-async def of_kind(app: Windlass, kind: AilmentKind) -> list[Ailment]:
+async def of_kind(app: Tidewheel, kind: AilmentKind) -> list[Ailment]:
     return [ailment for ailment in await app.store.ailments() if ailment.kind is kind]
 
 
@@ -44,7 +44,7 @@ async def test_who_has_a_log_open_that_cannot_be_reset_is_named(
     """The program that reads, with its process id and name; not one that only has the file open, nor we."""
     monkeypatch.setattr(ailing, "PATIENT_BYTES", 0)
     file = tmp_path / "jobs.db"
-    async with Windlass(f"sqlite:///{file}") as app:
+    async with Tidewheel(f"sqlite:///{file}") as app:
         await app.enqueue("mail")
         [alone] = await of_kind(app, AilmentKind.LONG_LOG)
         assert not {"readers", "holders"} & set(alone.figures)
@@ -76,7 +76,7 @@ async def test_a_file_that_is_mostly_empty_is_told(tmp_path: Path, monkeypatch: 
     """It never becomes smaller by itself; how much of it is used is said."""
     monkeypatch.setattr(ailing, "LARGE_FILE", 100_000)
     file = tmp_path / "jobs.db"
-    async with Windlass(f"sqlite:///{file}") as app:
+    async with Tidewheel(f"sqlite:///{file}") as app:
         connection = sqlite3.connect(file)
         connection.execute("CREATE TABLE own (text)")
         connection.executemany("INSERT INTO own VALUES (?)", [("x" * 1000,)] * 1000)
@@ -101,7 +101,7 @@ async def test_a_file_that_others_can_read_is_told(
     tmp_path: Path, name: str, mode: int, readers: str
 ) -> None:
     """With its mode; also a log that kept the mode from before somebody changed that of the file."""
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         await app.enqueue("mail", {})
         assert await of_kind(app, AilmentKind.READABLE_FILE) == []
         (tmp_path / name).chmod(mode)

@@ -7,33 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from windlass.errors import StoreError
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobError, Lane, NewJob, NewStep, Report, Settlement
-from windlass.outcome import Completed, Retried
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.errors import StoreError
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, JobError, Lane, NewJob, NewStep, Report, Settlement
+from tidewheel.outcome import Completed, Retried
+from tidewheel.stores.sqlite import SqliteStore
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("DELETE FROM windlass_bodies WHERE number = 1", "job 1 has no body"),
-        ("DELETE FROM windlass_counts", "there are"),
-        ("UPDATE windlass_counts SET n = n + 1", "says"),
-        ("DELETE FROM windlass_keys", "has lost its key"),
-        ("UPDATE windlass_jobs SET prune_at = 1 WHERE state = 3", "not to be pruned when its retention ends"),
-        ("UPDATE windlass_keys SET number = 2", "does not hold it"),
-        ("UPDATE windlass_jobs SET attempt = 9 WHERE number = 1", "had 9 attempts of 3"),
-        ("UPDATE windlass_sequences SET value = 0 WHERE name = 'number'", "sequence number is behind"),
-        ("UPDATE windlass_sequences SET value = 0 WHERE name = 'fence'", "sequence fence is behind"),
-        ("DELETE FROM windlass_sequences WHERE name = 'number'", "sequence number is missing"),
-        ("DELETE FROM windlass_sequences WHERE name = 'fence'", "sequence fence is missing"),
-        ("UPDATE windlass_jobs SET error_summary = NULL", "has attempts, but no error"),
-        ("UPDATE windlass_results SET number = 77", "result 77 has no completed job"),
-        ("UPDATE windlass_progress SET number = 77", "progress 77 has no job"),
-        ("UPDATE windlass_attempts SET number = 77", "attempts of 77 have no job"),
-        ("UPDATE windlass_steps SET number = 77", "steps of 77 have no job"),
-        ("INSERT INTO windlass_bodies VALUES (77, 0, x'7b7d')", "body 77 has no job"),
+        ("DELETE FROM tidewheel_bodies WHERE number = 1", "job 1 has no body"),
+        ("DELETE FROM tidewheel_counts", "there are"),
+        ("UPDATE tidewheel_counts SET n = n + 1", "says"),
+        ("DELETE FROM tidewheel_keys", "has lost its key"),
+        (
+            "UPDATE tidewheel_jobs SET prune_at = 1 WHERE state = 3",
+            "not to be pruned when its retention ends",
+        ),
+        ("UPDATE tidewheel_keys SET number = 2", "does not hold it"),
+        ("UPDATE tidewheel_jobs SET attempt = 9 WHERE number = 1", "had 9 attempts of 3"),
+        ("UPDATE tidewheel_sequences SET value = 0 WHERE name = 'number'", "sequence number is behind"),
+        ("UPDATE tidewheel_sequences SET value = 0 WHERE name = 'fence'", "sequence fence is behind"),
+        ("DELETE FROM tidewheel_sequences WHERE name = 'number'", "sequence number is missing"),
+        ("DELETE FROM tidewheel_sequences WHERE name = 'fence'", "sequence fence is missing"),
+        ("UPDATE tidewheel_jobs SET error_summary = NULL", "has attempts, but no error"),
+        ("UPDATE tidewheel_results SET number = 77", "result 77 has no completed job"),
+        ("UPDATE tidewheel_progress SET number = 77", "progress 77 has no job"),
+        ("UPDATE tidewheel_attempts SET number = 77", "attempts of 77 have no job"),
+        ("UPDATE tidewheel_steps SET number = 77", "steps of 77 have no job"),
+        ("INSERT INTO tidewheel_bodies VALUES (77, 0, x'7b7d')", "body 77 has no job"),
     ],
 )
 async def test_damage_is_found(store: SqliteStore, path: Path, damage: str, words: str) -> None:

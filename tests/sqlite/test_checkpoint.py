@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass.ids import new_id
-from windlass.model import NewJob
-from windlass.stores.sqlite import SqliteStore, checkpoint
-from windlass.stores.sqlite.connection import connect
-from windlass.stores.sqlite.location import parse_url
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
+from tidewheel.stores.sqlite import SqliteStore, checkpoint
+from tidewheel.stores.sqlite.connection import connect
+from tidewheel.stores.sqlite.location import parse_url
 
 BODY = b'"' + b"x" * 60_000 + b'"'
 
@@ -131,7 +131,7 @@ async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
 
     def read(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM windlass_jobs").fetchone()
+        connection.execute("SELECT count(*) FROM tidewheel_jobs").fetchone()
 
     async def overlapping() -> None:
         readers = [sqlite3.connect(path, isolation_level=None, check_same_thread=False) for _ in range(2)]
@@ -165,10 +165,10 @@ async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it
     monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
-    caplog.set_level(logging.WARNING, "windlass.sqlite")
+    caplog.set_level(logging.WARNING, "tidewheel.sqlite")
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM windlass_jobs").fetchone()
+    reader.execute("SELECT count(*) FROM tidewheel_jobs").fetchone()
     await _write(store, 40)
     assert _log_size(path) > 1_000_000
     assert caplog.text.count("cannot be reset") == 1

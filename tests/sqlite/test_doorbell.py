@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, NewJob, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.sqlite import SqliteStore, doorbell
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, Lane, NewJob, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.sqlite import SqliteStore, doorbell
 
 
 async def test_an_enqueue_rings_at_other_processes_that_listen_to_its_topic(store: SqliteStore) -> None:
@@ -102,7 +102,7 @@ async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteSt
         inbox.bind((doorbell.LOOPBACK, 0))
         inbox.setblocking(False)
         port = inbox.getsockname()[1]
-        connection.execute("INSERT INTO windlass_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
+        connection.execute("INSERT INTO tidewheel_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
         connection.execute("BEGIN IMMEDIATE")
         enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
         knock = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(inbox, 1400), PATIENCE)
@@ -148,7 +148,7 @@ async def test_nonsense_from_a_stranger_is_at_most_a_hint(
     """Any local process can send to the port; it can make us look, nothing else."""
     async with store.wakeups(topics=None) as wakeups:
         connection = sqlite3.connect(path)
-        [(port,)] = connection.execute("SELECT port FROM windlass_listeners").fetchall()
+        [(port,)] = connection.execute("SELECT port FROM tidewheel_listeners").fetchall()
         connection.close()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.sendto(nonsense, (doorbell.LOOPBACK, port))
@@ -170,14 +170,14 @@ async def test_many_topics_become_one_hint_about_everything(store: SqliteStore) 
 async def test_listeners_that_died_are_forgotten(store: SqliteStore, path: Path) -> None:
     """Their ports may belong to somebody else by now."""
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO windlass_listeners VALUES (9, 1, 1, 0)")
+    connection.execute("INSERT INTO tidewheel_listeners VALUES (9, 1, 1, 0)")
     connection.commit()
     async with store.wakeups(topics=["mail"]):
-        ports = connection.execute("SELECT port FROM windlass_listeners").fetchall()
+        ports = connection.execute("SELECT port FROM tidewheel_listeners").fetchall()
         assert len(ports) == 1
         assert (9,) not in ports
     await store.close()
-    assert connection.execute("SELECT port FROM windlass_listeners").fetchall() == []
+    assert connection.execute("SELECT port FROM tidewheel_listeners").fetchall() == []
     connection.close()
 
 

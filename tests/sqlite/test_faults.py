@@ -13,17 +13,17 @@ from uuid import UUID
 
 import pytest
 
-from windlass.model import JobFilter
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.model import JobFilter
+from tidewheel.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and resource limits are POSIX")
 
 PREAMBLE = """
 import asyncio, os, signal, sys
-from windlass.errors import StoreError
-from windlass.ids import new_id
-from windlass.model import NewJob
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.errors import StoreError
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
+from tidewheel.stores.sqlite import SqliteStore
 
 def job(size=100):
     return NewJob(id=new_id(), topic="mail", payload=b'"' + b"x" * size + b'"')
@@ -136,7 +136,7 @@ async def test_a_process_killed_while_it_starts_leaves_the_schema_whole_or_absen
 async def test_writers_killed_while_they_commit_and_checkpoint_never_damage_the_file(path: Path) -> None:
     """Two processes write and checkpoint at once and are killed, several times; the file stays sound."""
     program = """
-        from windlass.stores.sqlite import checkpoint
+        from tidewheel.stores.sqlite import checkpoint
         checkpoint.CHECKPOINT_BYTES = 50_000
         async def main():
             store = await opened()

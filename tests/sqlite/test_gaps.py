@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from windlass.clock import seconds_to_microseconds
-from windlass.model import Claimed, Report, Rescued, Settlement
-from windlass.outcome import Completed
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.gaps import AFTERWARDS, LEAST, LONGEST, leases_judged_at, remember
-from windlass.stores.sqlite.lending import LentTransaction
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import claim_one, put
+from tidewheel.clock import seconds_to_microseconds
+from tidewheel.model import Claimed, Report, Rescued, Settlement
+from tidewheel.outcome import Completed
+from tidewheel.stores.sqlite import SqliteStore
+from tidewheel.stores.sqlite.gaps import AFTERWARDS, LEAST, LONGEST, leases_judged_at, remember
+from tidewheel.stores.sqlite.lending import LentTransaction
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import claim_one, put
 
 SECOND = seconds_to_microseconds(1)
 
@@ -27,7 +27,7 @@ Judge = Callable[[int], int]
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE TABLE windlass_sequences (name TEXT PRIMARY KEY, value INTEGER NOT NULL)")
+    connection.execute("CREATE TABLE tidewheel_sequences (name TEXT PRIMARY KEY, value INTEGER NOT NULL)")
     yield connection
     connection.close()
 

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from windlass import Windlass
-from windlass.errors import StoreError
-from windlass.ids import new_id
-from windlass.stores.sqlite import reading
-from windlass.stores.sqlite.reader import Reader
+from tidewheel import Tidewheel
+from tidewheel.errors import StoreError
+from tidewheel.ids import new_id
+from tidewheel.stores.sqlite import reading
+from tidewheel.stores.sqlite.reader import Reader
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def test_callers_that_ask_at_once_share_a_look(tmp_path: Path, looks: list[int]) -> None:
     """Each gets its own job, another tenant's and unknown ones are not there, and few threads are asked."""
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         jobs = await app.enqueue_many("mail", [{"n": number} for number in range(250)])
         other = await app.enqueue("mail", {"n": -1}, tenant="acme")
         looks.clear()
@@ -48,7 +48,7 @@ async def test_what_is_wrong_with_one_job_does_not_keep_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that cannot be read is one caller's error."""
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         good, bad = await app.enqueue_many("mail", [{}, {}])
         get = reading.get
 
@@ -68,7 +68,7 @@ async def test_what_is_wrong_with_one_job_does_not_keep_the_others(
 
 async def test_a_caller_that_gave_up_is_not_missed(tmp_path: Path) -> None:
     """Whoever stops waiting leaves the others their answers."""
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         job = await app.enqueue("mail", {})
         waiting = [asyncio.create_task(app.store.get(job.id)) for _ in range(10)]
         await asyncio.sleep(0)

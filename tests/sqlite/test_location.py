@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
-from windlass.errors import ConfigurationError, StoreError, StoreUnavailable
-from windlass.stores.sqlite import SqliteStore
-from windlass.stores.sqlite.location import check_location, file_system_of, parse_url
-from windlass.stores.sqlite.scratch import SqliteScratch
+from tidewheel import Tidewheel
+from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable
+from tidewheel.stores.sqlite import SqliteStore
+from tidewheel.stores.sqlite.location import check_location, file_system_of, parse_url
+from tidewheel.stores.sqlite.scratch import SqliteScratch
 
 
 def test_three_slashes_are_relative_and_four_absolute(
@@ -88,7 +88,7 @@ def test_a_network_file_system_is_refused_and_can_be_insisted_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's locks do not hold there; who knows better says so in the URL."""
-    monkeypatch.setattr("windlass.stores.sqlite.location.file_system_of", lambda _: "nfs4")
+    monkeypatch.setattr("tidewheel.stores.sqlite.location.file_system_of", lambda _: "nfs4")
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\)"):
         check_location(parse_url(url))
@@ -111,7 +111,7 @@ def generous() -> Iterator[None]:
 @pytest.mark.usefixtures("generous")
 async def test_other_users_can_read_no_file_that_we_make(tmp_path: Path) -> None:
     """The file, its log and its shared memory, whatever opens it first; also those of a scratch file."""
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         await app.enqueue("mail", {})
         scratch = SqliteScratch(app.url)
         await scratch.make()
@@ -128,13 +128,13 @@ async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     """Somebody may share it with a group on purpose: the log has the same mode."""
     (tmp_path / "jobs.db").touch()
     (tmp_path / "jobs.db").chmod(0o660)
-    async with Windlass(f"sqlite:///{tmp_path}/jobs.db"):
+    async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db"):
         assert set(modes(tmp_path).values()) == {"0660"}
 
 
 async def test_threads_that_make_one_file_at_once_share_it(tmp_path: Path) -> None:
     """None closes a file that another has locked meanwhile: that would drop the lock."""
-    apps = [Windlass(f"sqlite:///{tmp_path}/jobs.db") for _ in range(8)]
+    apps = [Tidewheel(f"sqlite:///{tmp_path}/jobs.db") for _ in range(8)]
     await asyncio.gather(*(app.open() for app in apps))
     jobs = await asyncio.gather(*(app.enqueue("mail", {"number": n}) for n, app in enumerate(apps)))
     assert len({job.id for job in jobs}) == 8

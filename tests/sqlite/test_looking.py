@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from windlass.conditions import Compare, ComparePayload, Comparison, Condition, Field, HoldsText
-from windlass.model import JobFilter
-from windlass.stores.protocol import Store
-from windlass.stores.sqlite import SqliteStore, looking
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import put, put_many
+from tidewheel.conditions import Compare, ComparePayload, Comparison, Condition, Field, HoldsText
+from tidewheel.model import JobFilter
+from tidewheel.stores.protocol import Store
+from tidewheel.stores.sqlite import SqliteStore, looking
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import put, put_many
 
 CONDITIONS: dict[str, Condition] = {
     "column": Compare(Field.USER_ID, Comparison.EQUAL, "needle"),

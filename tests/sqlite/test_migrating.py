@@ -11,27 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
-from windlass.errors import SchemaTooNew, StoreError
-from windlass.ids import new_id
-from windlass.model import NewJob
-from windlass.stores.sqlite import SqliteStore, migrating
-from windlass.stores.sqlite.connection import begin_immediate, connect
-from windlass.stores.sqlite.location import Location
+from tidewheel import Tidewheel
+from tidewheel.errors import SchemaTooNew, StoreError
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
+from tidewheel.stores.sqlite import SqliteStore, migrating
+from tidewheel.stores.sqlite.connection import begin_immediate, connect
+from tidewheel.stores.sqlite.location import Location
 
 
-async def test_every_table_is_named_for_windlass(store: SqliteStore, path: Path) -> None:
+async def test_every_table_is_named_for_tidewheel(store: SqliteStore, path: Path) -> None:
     """The queue lives in the application's own file and must not meet its tables."""
     connection = sqlite3.connect(path)
     names = connection.execute("SELECT tbl_name FROM sqlite_master").fetchall()
     connection.close()
     assert len(names) > 10
-    assert all(name.startswith("windlass_") for (name,) in names)
+    assert all(name.startswith("tidewheel_") for (name,) in names)
 
 
 async def test_a_new_kind_of_job_changes_no_table(path: Path) -> None:
     """Whatever tasks come later, with whatever payloads: they are rows of the tables that are there."""
-    app = Windlass(f"sqlite:///{path}")
+    app = Tidewheel(f"sqlite:///{path}")
     async with app:
         with closing(sqlite3.connect(path)) as connection:
             before = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
@@ -49,7 +49,7 @@ async def test_a_new_kind_of_job_changes_no_table(path: Path) -> None:
             assert (await one.result(0), await other.result(0)) == (1, {"a": True})
             after = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
             assert after == before
-            kinds = "SELECT task FROM windlass_jobs ORDER BY number"
+            kinds = "SELECT task FROM tidewheel_jobs ORDER BY number"
             assert connection.execute(kinds).fetchall() == [("first",), ("second",)]
 
 
@@ -85,10 +85,10 @@ async def _open(store: SqliteStore) -> list[str]:
 async def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None:
     """An old program must not write into tables it does not understand."""
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
+    connection.execute("INSERT INTO tidewheel_schema VALUES (99, 'from the future', 0)")
     connection.commit()
     connection.close()
-    with pytest.raises(SchemaTooNew, match=r"version 99, this Windlass knows 1; upgrade"):
+    with pytest.raises(SchemaTooNew, match=r"version 99, this Tidewheel knows 1; upgrade"):
         await store.migrate()
     with pytest.raises(SchemaTooNew, match="version 99"):
         await store.missing_steps()
@@ -103,7 +103,7 @@ def test_a_schema_that_became_newer_while_we_waited_is_refused_too(
     def be_late(connection: sqlite3.Connection, location: Location) -> None:
         with closing(sqlite3.connect(path)) as other, other:
             other.execute(migrating.VERSION_TABLE)
-            other.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
+            other.execute("INSERT INTO tidewheel_schema VALUES (99, 'from the future', 0)")
         begin_immediate(connection, location)
 
     monkeypatch.setattr(migrating, "begin_immediate", be_late)
@@ -117,13 +117,13 @@ async def test_a_migration_that_breaks_leaves_the_old_schema(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All steps are one transaction."""
-    broken = [*migrating.migrations(), (2, "0002_broken", "CREATE TABLE windlass_x (a);\nSELECT nonsense;")]
+    broken = [*migrating.migrations(), (2, "0002_broken", "CREATE TABLE tidewheel_x (a);\nSELECT nonsense;")]
     monkeypatch.setattr(migrating, "migrations", lambda: broken)
     with pytest.raises(StoreError, match="nonsense"):
         await store.migrate()
     connection = sqlite3.connect(path)
-    assert connection.execute("SELECT max(version) FROM windlass_schema").fetchone() == (1,)
-    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'windlass_x'").fetchone() == (
+    assert connection.execute("SELECT max(version) FROM tidewheel_schema").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'tidewheel_x'").fetchone() == (
         0,
     )
     connection.close()
@@ -143,6 +143,6 @@ async def test_a_store_without_tables_says_what_to_do(path: Path) -> None:
     """Not a bare "no such table"."""
     store = SqliteStore(f"sqlite:///{path}")
     await store.open()
-    with pytest.raises(StoreError, match="windlass migrate"):
+    with pytest.raises(StoreError, match="tidewheel migrate"):
         await store.enqueue([NewJob(id=new_id(), topic="mail")])
     await store.close()

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from windlass.conditions import AnyOf, Compare, ComparePayload, Comparison, Condition, Field, InState, Not
-from windlass.model import ROOT_TENANT, Count, JobFilter, Shown, State
-from windlass.stores.queries import Queries
-from windlass.stores.sqlite import SqliteStore, reading
-from windlass.stores.sqlite.scoping import find
+from tidewheel.conditions import AnyOf, Compare, ComparePayload, Comparison, Condition, Field, InState, Not
+from tidewheel.model import ROOT_TENANT, Count, JobFilter, Shown, State
+from tidewheel.stores.queries import Queries
+from tidewheel.stores.sqlite import SqliteStore, reading
+from tidewheel.stores.sqlite.scoping import find
 
 QUERIES = {
-    name: Queries("windlass.stores.sqlite.sql", f"{name}.sql")
+    name: Queries("tidewheel.stores.sqlite.sql", f"{name}.sql")
     for name in ("claim", "prune", "pull", "rescue", "settle", "stats")
 }
 
@@ -30,31 +30,31 @@ TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
 @pytest.mark.parametrize(
     ("file", "name", "index"),
     [
-        ("claim", "ready_of_lane", "windlass_jobs_ready"),
-        ("claim", "promote", "windlass_jobs_waiting"),
-        ("claim", "tasks_of_topic", "windlass_jobs_ready"),
-        ("claim", "lane_has_ready", "windlass_jobs_ready"),
-        ("claim", "what_is_due", "windlass_jobs_waiting"),
-        ("claim", "what_is_due", "windlass_jobs_leased"),
-        ("claim", "what_is_due", "windlass_jobs_expiring"),
-        ("rescue", "ended_leases", "windlass_jobs_leased"),
-        ("rescue", "expired", "windlass_jobs_expiring"),
-        ("prune", "prunable", "windlass_jobs_prunable"),
-        ("settle", "cancelling", "windlass_jobs_leased"),
-        ("stats", "due_but_waiting", "windlass_jobs_waiting"),
-        ("stats", "blocked", "windlass_jobs_blocked"),
-        ("stats", "oldest_waiting", "windlass_jobs_waiting"),
-        ("stats", "oldest_promoted", "windlass_jobs_promoted"),
-        ("stats", "first_prompt", "windlass_jobs_pending"),
-        ("stats", "next_of_priority", "windlass_jobs_ready"),
-        ("pull", "failed_first", "windlass_jobs_failed"),
-        ("pull", "delayed_first", "windlass_jobs_delayed"),
-        ("pull", "first_failed", "windlass_jobs_failed"),
-        ("pull", "first_delayed", "windlass_jobs_delayed"),
-        ("pull", "first_ready_of_lane", "windlass_jobs_ready"),
-        ("pull", "due_but_waiting_in", "windlass_jobs_delayed"),
-        ("pull", "lowest_priorities", "windlass_jobs_ready"),
-        ("pull", "urgent", "windlass_jobs_ready"),
+        ("claim", "ready_of_lane", "tidewheel_jobs_ready"),
+        ("claim", "promote", "tidewheel_jobs_waiting"),
+        ("claim", "tasks_of_topic", "tidewheel_jobs_ready"),
+        ("claim", "lane_has_ready", "tidewheel_jobs_ready"),
+        ("claim", "what_is_due", "tidewheel_jobs_waiting"),
+        ("claim", "what_is_due", "tidewheel_jobs_leased"),
+        ("claim", "what_is_due", "tidewheel_jobs_expiring"),
+        ("rescue", "ended_leases", "tidewheel_jobs_leased"),
+        ("rescue", "expired", "tidewheel_jobs_expiring"),
+        ("prune", "prunable", "tidewheel_jobs_prunable"),
+        ("settle", "cancelling", "tidewheel_jobs_leased"),
+        ("stats", "due_but_waiting", "tidewheel_jobs_waiting"),
+        ("stats", "blocked", "tidewheel_jobs_blocked"),
+        ("stats", "oldest_waiting", "tidewheel_jobs_waiting"),
+        ("stats", "oldest_promoted", "tidewheel_jobs_promoted"),
+        ("stats", "first_prompt", "tidewheel_jobs_pending"),
+        ("stats", "next_of_priority", "tidewheel_jobs_ready"),
+        ("pull", "failed_first", "tidewheel_jobs_failed"),
+        ("pull", "delayed_first", "tidewheel_jobs_delayed"),
+        ("pull", "first_failed", "tidewheel_jobs_failed"),
+        ("pull", "first_delayed", "tidewheel_jobs_delayed"),
+        ("pull", "first_ready_of_lane", "tidewheel_jobs_ready"),
+        ("pull", "due_but_waiting_in", "tidewheel_jobs_delayed"),
+        ("pull", "lowest_priorities", "tidewheel_jobs_ready"),
+        ("pull", "urgent", "tidewheel_jobs_ready"),
     ],
 )
 async def test_the_plan_uses_its_index_and_sorts_nothing(
@@ -69,12 +69,12 @@ async def test_the_plan_uses_its_index_and_sorts_nothing(
         plan = _plan(connection, QUERIES[file][name], tenant, index)
         assert any(index in step for step in plan), plan
         assert not any("TEMP B-TREE" in step for step in plan), plan
-        assert not any(step.startswith("SCAN windlass_jobs") and "INDEX" not in step for step in plan), plan
+        assert not any(step.startswith("SCAN tidewheel_jobs") and "INDEX" not in step for step in plan), plan
         assert not any(step.startswith("SCAN j") and "INDEX" not in step for step in plan), plan
     connection.close()
 
 
-@pytest.mark.parametrize("index", ["windlass_jobs_tenant", "windlass_jobs_pending"])
+@pytest.mark.parametrize("index", ["tidewheel_jobs_tenant", "tidewheel_jobs_pending"])
 async def test_a_tenants_longest_wait_is_found_by_either_index(
     store: SqliteStore, path: Path, index: str
 ) -> None:
@@ -99,9 +99,9 @@ async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: Sqlit
     connection = sqlite3.connect(path)
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES['stats']['heads']}", (1,))]
     connection.close()
-    jobs = [step for step in plan if "windlass_jobs" in step]
+    jobs = [step for step in plan if "tidewheel_jobs" in step]
     assert len(jobs) == 3
-    assert all(step.startswith("SEARCH j USING") and "windlass_jobs_ready" in step for step in jobs), plan
+    assert all(step.startswith("SEARCH j USING") and "tidewheel_jobs_ready" in step for step in jobs), plan
     assert not any("TEMP B-TREE FOR ORDER BY" in step for step in plan), plan
 
 
@@ -124,7 +124,7 @@ async def test_granting_and_completing_find_rows_by_number(
     statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)").replace("{awaited}", "AND awaited = 0")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     connection.close()
-    assert any("SEARCH windlass_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
+    assert any("SEARCH tidewheel_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
 
 
 async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStore, path: Path) -> None:
@@ -146,22 +146,22 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (JobFilter(state=State.PENDING), "windlass_jobs_pending"),
-        (JobFilter(state=State.RUNNING), "windlass_jobs_leased"),
-        (JobFilter(state=State.COMPLETED), "windlass_jobs_completed"),
-        (JobFilter(state=State.FAILED), "windlass_jobs_ended_badly"),
-        (JobFilter(state=State.CANCELLED), "windlass_jobs_ended_badly"),
-        (JobFilter(state=Shown.RETRYING), "windlass_jobs_retrying"),
-        (JobFilter(state=Shown.BLOCKED), "windlass_jobs_blocked"),
-        (JobFilter(topic="mail"), "windlass_jobs_topic"),
-        (JobFilter(key="k"), "windlass_jobs_key"),
-        (JobFilter(correlation_id="c"), "windlass_jobs_correlation"),
-        (JobFilter(tenant="acme"), "windlass_jobs_tenant"),
-        (JobFilter(tenant="acme", state=State.RUNNING), "windlass_jobs_leased"),
-        (JobFilter(tenant="acme", key="k"), "windlass_jobs_key"),
-        (JobFilter(tenant="acme", correlation_id="c"), "windlass_jobs_correlation"),
-        (JobFilter(tenant=ROOT_TENANT, state=State.PENDING), "windlass_jobs_pending"),
-        (JobFilter(tenant=ROOT_TENANT, topic="mail"), "windlass_jobs_topic"),
+        (JobFilter(state=State.PENDING), "tidewheel_jobs_pending"),
+        (JobFilter(state=State.RUNNING), "tidewheel_jobs_leased"),
+        (JobFilter(state=State.COMPLETED), "tidewheel_jobs_completed"),
+        (JobFilter(state=State.FAILED), "tidewheel_jobs_ended_badly"),
+        (JobFilter(state=State.CANCELLED), "tidewheel_jobs_ended_badly"),
+        (JobFilter(state=Shown.RETRYING), "tidewheel_jobs_retrying"),
+        (JobFilter(state=Shown.BLOCKED), "tidewheel_jobs_blocked"),
+        (JobFilter(topic="mail"), "tidewheel_jobs_topic"),
+        (JobFilter(key="k"), "tidewheel_jobs_key"),
+        (JobFilter(correlation_id="c"), "tidewheel_jobs_correlation"),
+        (JobFilter(tenant="acme"), "tidewheel_jobs_tenant"),
+        (JobFilter(tenant="acme", state=State.RUNNING), "tidewheel_jobs_leased"),
+        (JobFilter(tenant="acme", key="k"), "tidewheel_jobs_key"),
+        (JobFilter(tenant="acme", correlation_id="c"), "tidewheel_jobs_correlation"),
+        (JobFilter(tenant=ROOT_TENANT, state=State.PENDING), "tidewheel_jobs_pending"),
+        (JobFilter(tenant=ROOT_TENANT, topic="mail"), "tidewheel_jobs_topic"),
     ],
 )
 async def test_a_list_reads_the_index_of_what_it_shows(
@@ -179,7 +179,7 @@ async def test_a_list_reads_the_index_of_what_it_shows(
     connection.close()
     assert any(index in step for step in plan), plan
     # What leaves few jobs may be put in order; everything else has to come in order.
-    few = ("windlass_jobs_leased", "windlass_jobs_key", "windlass_jobs_correlation")
+    few = ("tidewheel_jobs_leased", "tidewheel_jobs_key", "tidewheel_jobs_correlation")
     assert index in few or not any("TEMP B-TREE" in step for step in plan), plan
 
 
@@ -209,7 +209,7 @@ async def test_counters_choose_the_index_with_the_fewest_jobs(
     """The planner, which has no statistics, would take any; several states or topics are several walks."""
     connection = sqlite3.connect(path)
     connection.executemany(
-        "INSERT INTO windlass_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO tidewheel_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
         [
             ("root", "few", "few", 1, 50),
             ("root", "few", "few", 3, 50),
@@ -230,7 +230,7 @@ async def test_counters_choose_the_index_with_the_fewest_jobs(
     connection.close()
     assert len(plans) == len(indexes)
     for plan, index in zip(plans, indexes, strict=True):
-        assert f"windlass_jobs_{index} " in plan, plans
+        assert f"tidewheel_jobs_{index} " in plan, plans
         # What leaves few jobs may be put in order; everything else has to come in order.
         assert index in ("leased", "waiting") or "TEMP B-TREE" not in plan, plans
 
@@ -255,11 +255,11 @@ async def test_counts_that_counters_tell_do_not_look_at_jobs(
     assert reading.count(connection, where, 0, beyond=True) == Count(0)
     connection.close()
     assert statements
-    assert not [statement for statement in statements if "windlass_jobs" in statement]
+    assert not [statement for statement in statements if "tidewheel_jobs" in statement]
 
 
 def test_no_parameter_has_a_number() -> None:
     """From Python 3.14 on the driver takes numbered ones only from a mapping, and before that it warns."""
-    found = [file for file in files("windlass.stores.sqlite.sql").iterdir() if file.name.endswith(".sql")]
+    found = [file for file in files("tidewheel.stores.sqlite.sql").iterdir() if file.name.endswith(".sql")]
     assert found
     assert not [file.name for file in found if re.search(r"\?\d", file.read_text("utf-8"))]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from windlass.limits import TopicLimits
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.sqlite import SqliteStore, pruning
-from windlass.testing.conformance.building import claim, put_many
+from tidewheel.limits import TopicLimits
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.sqlite import SqliteStore, pruning
+from tidewheel.testing.conformance.building import claim, put_many
 
 
 async def _complete(store: SqliteStore, number: int, payload: bytes = b"{}") -> None:
@@ -73,6 +73,6 @@ async def test_a_pause_that_has_ended_leaves_nothing_for_claims_to_look_at(
         await store.pause(topic, until)
     await store.prune()
     with sqlite3.connect(path) as connection:
-        rows = connection.execute("SELECT topic FROM windlass_topics ORDER BY topic").fetchall()
+        rows = connection.execute("SELECT topic FROM tidewheel_topics ORDER BY topic").fetchall()
     connection.close()
     assert [topic for (topic,) in rows] == ["limited", "paused"]

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 APP = """
-from windlass import Windlass
-app = Windlass("sqlite:///jobs.db")
+from tidewheel import Tidewheel
+app = Tidewheel("sqlite:///jobs.db")
 @app.task
 def hello() -> None: ...
 """
@@ -32,7 +32,7 @@ def directory() -> Iterator[Path]:
         path = Path(name)
         path.chmod(0o755)
         (path / "jobs.py").write_text(APP)
-        with Windlass(f"sqlite:///{path}/jobs.db").sync as app:
+        with Tidewheel(f"sqlite:///{path}/jobs.db").sync as app:
             app.enqueue("hello")
         yield path
         path.chmod(0o755)
@@ -65,7 +65,7 @@ def test_a_worker_that_may_not_write_its_file_ends(
     """Whichever of the file and its directory it is that may not be written, or not even be read."""
     (directory / "jobs.db").chmod(file_mode)
     directory.chmod(directory_mode)
-    answer = ended(directory, "-m", "windlass.cli", "worker", "jobs:app")
+    answer = ended(directory, "-m", "tidewheel.cli", "worker", "jobs:app")
     assert answer.returncode == 1, answer.stderr
     [line] = [line for line in answer.stderr.splitlines() if line.startswith("error:")]
     assert "this process must be able to write the file and to make others in its directory" in line
@@ -75,7 +75,7 @@ def test_processes_that_may_not_write_the_file_end_together(directory: Path) -> 
     """The first one says why, and no other is tried again and again."""
     (directory / "jobs.db").chmod(0o444)
     directory.chmod(0o777)
-    answer = ended(directory, "-m", "windlass.cli", "worker", "jobs:app", "--processes", "2")
+    answer = ended(directory, "-m", "tidewheel.cli", "worker", "jobs:app", "--processes", "2")
     assert answer.returncode == 1, answer.stderr
     assert "this process must be able to write the file" in answer.stderr
     assert "starts again" not in answer.stderr

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from windlass.errors import ConfigurationError, SchemaTooNew
-from windlass.model import Settlement
-from windlass.outcome import Completed
-from windlass.schema_scripts import missing_script, write_script
-from windlass.stores.sqlite import SqliteStore, migrating, scripting
-from windlass.testing.conformance.building import claim_one, put
+from tidewheel.errors import ConfigurationError, SchemaTooNew
+from tidewheel.model import Settlement
+from tidewheel.outcome import Completed
+from tidewheel.schema_scripts import missing_script, write_script
+from tidewheel.stores.sqlite import SqliteStore, migrating, scripting
+from tidewheel.testing.conformance.building import claim_one, put
 
-NEXT = (2, "0002_next", "CREATE TABLE windlass_next (a INTEGER) STRICT;\n")
+NEXT = (2, "0002_next", "CREATE TABLE tidewheel_next (a INTEGER) STRICT;\n")
 
 
 def catalogue(connection: sqlite3.Connection) -> list[Any]:
@@ -24,7 +24,7 @@ def catalogue(connection: sqlite3.Connection) -> list[Any]:
         connection.execute(
             "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
         ).fetchall()
-        + connection.execute("SELECT version, name FROM windlass_schema").fetchall()
+        + connection.execute("SELECT version, name FROM tidewheel_schema").fetchall()
     )
 
 
@@ -38,7 +38,7 @@ async def test_the_printed_sql_makes_what_migrate_makes(
         connection.executescript(write_script(url, since=0).text)
         assert catalogue(connection) == catalogue(other)
         [at], [expected] = (
-            one.execute("SELECT applied_at FROM windlass_schema").fetchone() for one in (connection, other)
+            one.execute("SELECT applied_at FROM tidewheel_schema").fetchone() for one in (connection, other)
         )
         assert abs(at - expected) < 60_000_000
     assert (await missing_script(url)).steps == ()
@@ -83,7 +83,7 @@ async def test_only_what_is_missing_and_only_where_it_is(
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(script.text)
         assert await store.migrate() == []
-        with pytest.raises(sqlite3.IntegrityError, match="this is for version 1 of the Windlass tables"):
+        with pytest.raises(sqlite3.IntegrityError, match="this is for version 1 of the Tidewheel tables"):
             connection.executescript(script.text)
 
 
@@ -102,7 +102,7 @@ async def test_looking_makes_and_changes_nothing(path: Path) -> None:
 async def test_a_newer_file_and_what_sqlite_has_not_are_refused(store: SqliteStore, path: Path) -> None:
     """With the reason; nothing is printed."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO windlass_schema VALUES (99, 'from the future', 0)")
+        connection.execute("INSERT INTO tidewheel_schema VALUES (99, 'from the future', 0)")
     with pytest.raises(SchemaTooNew, match="99"):
         await missing_script(f"sqlite:///{path}")
     with pytest.raises(ConfigurationError, match="needs a postgresql:// URL"):

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
-from windlass.errors import ConfigurationError, StoreUnavailable
-from windlass.stores.sqlite import SqliteStore, shared_log
-from windlass.stores.sqlite.location import check_location, is_mount_point, is_network_file_system, parse_url
+from tidewheel import Tidewheel
+from tidewheel.errors import ConfigurationError, StoreUnavailable
+from tidewheel.stores.sqlite import SqliteStore, shared_log
+from tidewheel.stores.sqlite.location import check_location, is_mount_point, is_network_file_system, parse_url
 
 ENQUEUE = """
 import asyncio, sys
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 async def main(path):
-    async with Windlass(f"sqlite:///{path}") as app:
+    async with Tidewheel(f"sqlite:///{path}") as app:
         @app.task
         def mail(number: int) -> None: ...
         print("open", flush=True)
@@ -37,9 +37,9 @@ asyncio.run(main(sys.argv[1]))
 """A process that opens the file, waits for a line, and enqueues 20 jobs."""
 BORROW = """
 import sqlite3, sys
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass(f"sqlite:///{sys.argv[1]}")
+app = Tidewheel(f"sqlite:///{sys.argv[1]}")
 
 @app.task
 def mail(number: int) -> None: ...
@@ -95,13 +95,13 @@ def container(file: Path, at: Path) -> tuple[str, ...]:
 
 
 async def make(path: Path) -> None:
-    async with Windlass(f"sqlite:///{path}"):
+    async with Tidewheel(f"sqlite:///{path}"):
         pass
 
 
 def jobs_in(path: Path) -> int:
     connection = sqlite3.connect(path)
-    [count] = connection.execute("SELECT count(*) FROM windlass_jobs").fetchone()
+    [count] = connection.execute("SELECT count(*) FROM tidewheel_jobs").fetchone()
     connection.close()
     return int(count)
 
@@ -173,7 +173,7 @@ async def test_a_connection_to_a_file_with_a_hard_link_takes_no_jobs(tmp_path: P
     path = tmp_path / "jobs.db"
     await make(path)
     os.link(path, tmp_path / "other.db")
-    app = Windlass(f"sqlite:///{path}")
+    app = Tidewheel(f"sqlite:///{path}")
 
     @app.task
     def mail(number: int) -> None: ...
@@ -282,9 +282,9 @@ async def test_what_a_killed_process_left_does_not_hide_another_log(
 async def test_looking_for_another_log_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> None:
     """Another process still finds the log in use, and opens the file, after any number of looks here."""
     location = parse_url(f"sqlite:///{tmp_path / 'jobs.db'}")
-    ask = "import sys; from windlass.stores.sqlite import shared_log as log; "
+    ask = "import sys; from tidewheel.stores.sqlite import shared_log as log; "
     ask += "sys.exit(not log._is_in_use(sys.argv[1]))"
-    async with Windlass(f"sqlite:///{location.path}"):
+    async with Tidewheel(f"sqlite:///{location.path}"):
         for _ in range(3):
             shared_log.prove_shared_log(location)
         with process(sys.executable, "-c", ask, f"{location.path}-shm") as started:
@@ -343,7 +343,7 @@ def test_a_link_to_a_network_file_system_is_refused(tmp_path: Path, monkeypatch:
     link.symlink_to(tmp_path / "share" / "jobs.db")
     kinds = {tmp_path / "share": "virtiofs"}
     monkeypatch.setattr(
-        "windlass.stores.sqlite.location.file_system_of", lambda where: kinds.get(where, "ext4")
+        "tidewheel.stores.sqlite.location.file_system_of", lambda where: kinds.get(where, "ext4")
     )
     with pytest.raises(ConfigurationError, match=r"share/jobs\.db is on a network file system \(virtiofs\)"):
         check_location(parse_url(f"sqlite:///{link}"))

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
-from windlass.errors import StoreError, StoreUnavailable
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement, State
-from windlass.outcome import Completed, Released
-from windlass.stores.sqlite import SqliteStore, committing, writer
+from tidewheel.errors import StoreError, StoreUnavailable
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement, State
+from tidewheel.outcome import Completed, Released
+from tidewheel.stores.sqlite import SqliteStore, committing, writer
 
 
 def _job(**options: object) -> NewJob:
@@ -95,7 +95,7 @@ async def test_a_settlement_is_handed_over_before_somebody_blocks_the_loop(store
         connection = sqlite3.connect(store._location.path)
         try:
             return bool(
-                connection.execute("SELECT state = 3 FROM windlass_jobs WHERE number = 1").fetchone()[0]
+                connection.execute("SELECT state = 3 FROM tidewheel_jobs WHERE number = 1").fetchone()[0]
             )
         finally:
             connection.close()
@@ -352,7 +352,7 @@ async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
     """And only then: nobody pays for others who are not there."""
     pauses: list[float] = []
     monkeypatch.setattr(
-        "windlass.stores.sqlite.writer.time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+        "tidewheel.stores.sqlite.writer.time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
     )
     await store.enqueue([_job()])
     ring = store._doorbell.ring

@@ -35,7 +35,7 @@ def _given(test: Callable[..., Any]) -> Iterator[Any]:
 
 
 def _ours(function: FunctionType) -> bool:
-    return function.__module__.startswith(("windlass.testing.", "tests."))
+    return function.__module__.startswith(("tidewheel.testing.", "tests."))
 
 
 def _names(code: CodeType) -> Iterator[str]:

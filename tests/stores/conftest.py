@@ -12,13 +12,13 @@ import pytest_asyncio
 from tests.servers.warm import WarmConnections, warm_connections
 from tests.stores.claiming import claims
 from tests.stores.urls import EVERYWHERE, PACKED, made
-from windlass.stores.postgres import PostgresStore, searching
-from windlass.stores.protocol import Store, StoreLimits
-from windlass.stores.sqlite import looking
-from windlass.testing.clock import FrozenClock
+from tidewheel.stores.postgres import PostgresStore, searching
+from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.stores.sqlite import looking
+from tidewheel.testing.clock import FrozenClock
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
-pytest.register_assert_rewrite("windlass.testing.conformance", "windlass.testing.agreement")
+pytest.register_assert_rewrite("tidewheel.testing.conformance", "tidewheel.testing.agreement")
 
 HERE = "tests/stores/"
 

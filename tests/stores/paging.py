@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from windlass.model import JobFilter
-from windlass.stores.protocol import Store
+from tidewheel.model import JobFilter
+from tidewheel.stores.protocol import Store
 
 
 async def ids_of(store: Store, where: JobFilter, limit: int = 1000) -> list[UUID]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from windlass.conditions import (
+from tidewheel.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -17,9 +17,9 @@ from windlass.conditions import (
     InState,
     Not,
 )
-from windlass.model import JobFilter, Shown, State
-from windlass.stores.alternatives import MOST, alternatives
-from windlass.testing.agreement.conditions import conditions
+from tidewheel.model import JobFilter, Shown, State
+from tidewheel.stores.alternatives import MOST, alternatives
+from tidewheel.testing.agreement.conditions import conditions
 
 FAILED, CANCELLED, RUNNING = (InState(state) for state in (State.FAILED, State.CANCELLED, State.RUNNING))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from windlass.ids import new_id
-from windlass.model import NewJob
-from windlass.stores.columns import columns_of, microseconds, spread
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
+from tidewheel.stores.columns import columns_of, microseconds, spread
 
 
 def test_a_value_all_jobs_share_is_kept_once() -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tests.servers.shared import recycle
 from tests.stores.urls import PACKED, STORES, made
-from windlass.conditions import Compare, Condition, InState, Leaf, holds, leaves
-from windlass.model import BodyFormat, JobFilter, JobRecord
-from windlass.outcome import Completed, Failed, Retried
-from windlass.stores.protocol import Store
-from windlass.testing.agreement.conditions import column_conditions, conditions, since
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import BOOM, ask, end, job, look
+from tidewheel.conditions import Compare, Condition, InState, Leaf, holds, leaves
+from tidewheel.model import BodyFormat, JobFilter, JobRecord
+from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.agreement.conditions import column_conditions, conditions, since
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import BOOM, ask, end, job, look
 
 JOBS = 60
 
@@ -82,7 +82,7 @@ class Filled:
 def filled(request: pytest.FixtureRequest) -> Iterator[tuple[Filled, asyncio.Runner]]:
     name: str = request.param
     clock = FrozenClock()
-    with tempfile.TemporaryDirectory(prefix="windlass-conditions-") as directory, asyncio.Runner() as runner:
+    with tempfile.TemporaryDirectory(prefix="tidewheel-conditions-") as directory, asyncio.Runner() as runner:
         url = {**STORES, PACKED: STORES["postgres"]}[name](Path(directory))
         store = made(name, url, clock=clock)
         filled = Filled(store, clock)

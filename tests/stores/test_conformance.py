@@ -1,3 +1,3 @@
-"""The conformance suite that ships with Windlass, on our own stores."""
+"""The conformance suite that ships with Tidewheel, on our own stores."""
 
-from windlass.testing.conformance import *  # noqa: F403
+from tidewheel.testing.conformance import *  # noqa: F403

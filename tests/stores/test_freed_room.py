@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from windlass.limits import TopicLimits
-from windlass.outcome import Completed
-from windlass.stores import freed_room
-from windlass.stores.freed_room import PATIENCE_SECONDS, FreedRoom
-from windlass.stores.protocol import Store, StoreLimits
-from windlass.testing.conformance.building import TOPIC, claim_one, end, put_many
-from windlass.testing.conformance.room import waiting_elsewhere
+from tidewheel.limits import TopicLimits
+from tidewheel.outcome import Completed
+from tidewheel.stores import freed_room
+from tidewheel.stores.freed_room import PATIENCE_SECONDS, FreedRoom
+from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.testing.conformance.building import TOPIC, claim_one, end, put_many
+from tidewheel.testing.conformance.room import waiting_elsewhere
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 

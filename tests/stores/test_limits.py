@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from windlass.errors import LimitExceeded
-from windlass.model import JobFilter, NewDocument, Verdict
-from windlass.outcome import Completed
-from windlass.stores.limits import added_by_topic
-from windlass.stores.protocol import Store, StoreLimits
-from windlass.testing.conformance.building import claim_one, completed, end, job, put, put_many
+from tidewheel.errors import LimitExceeded
+from tidewheel.model import JobFilter, NewDocument, Verdict
+from tidewheel.outcome import Completed
+from tidewheel.stores.limits import added_by_topic
+from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.testing.conformance.building import claim_one, completed, end, job, put, put_many
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 

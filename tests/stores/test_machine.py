@@ -9,11 +9,11 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from windlass.model import NewDocument, WorkerRecord
-from windlass.stores import create_store
-from windlass.stores.protocol import Store
-from windlass.testing.agreement import StoresAgree
-from windlass.testing.clock import FrozenClock
+from tidewheel.model import NewDocument, WorkerRecord
+from tidewheel.stores import create_store
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.agreement import StoresAgree
+from tidewheel.testing.clock import FrozenClock
 
 Twist = Callable[[Store], None]
 

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from windlass.conditions import Compare, Comparison, Field
-from windlass.errors import ConfigurationError, NotOpen
-from windlass.model import JobFilter, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores import create_store
-from windlass.stores.memory import MemoryStore
-from windlass.stores.memory.heap import JobHeap
-from windlass.stores.memory.job import new_job
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import ask, claim_one, job, put, put_many, state
+from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.errors import ConfigurationError, NotOpen
+from tidewheel.model import JobFilter, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores import create_store
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.stores.memory.heap import JobHeap
+from tidewheel.stores.memory.job import new_job
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import ask, claim_one, job, put, put_many, state
 
 
 @pytest.fixture

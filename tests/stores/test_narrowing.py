@@ -7,8 +7,8 @@ from bisect import bisect_left
 
 import pytest
 
-from windlass.clock import MICROSECONDS
-from windlass.stores.narrowing import DISORDER, SAMPLES, WALKED, Range, Sample, between
+from tidewheel.clock import MICROSECONDS
+from tidewheel.stores.narrowing import DISORDER, SAMPLES, WALKED, Range, Sample, between
 
 HOUR = 3600 * MICROSECONDS
 

@@ -10,20 +10,20 @@ import asyncpg
 import pytest
 
 from tests.servers import PostgresServer
-from windlass import Windlass
-from windlass.errors import NotOpen, StoreError
-from windlass.remedies import said
-from windlass.stores import Scratch, make_scratch
-from windlass.stores.memory.scratch import MemoryScratch
-from windlass.stores.postgres.location import parse_url as parse_postgres
-from windlass.stores.postgres.scratch import PostgresScratch
-from windlass.stores.sqlite.location import parse_url as parse_sqlite
-from windlass.stores.sqlite.scratch import SqliteScratch
+from tidewheel import Tidewheel
+from tidewheel.errors import NotOpen, StoreError
+from tidewheel.remedies import said
+from tidewheel.stores import Scratch, make_scratch
+from tidewheel.stores.memory.scratch import MemoryScratch
+from tidewheel.stores.postgres.location import parse_url as parse_postgres
+from tidewheel.stores.postgres.scratch import PostgresScratch
+from tidewheel.stores.sqlite.location import parse_url as parse_sqlite
+from tidewheel.stores.sqlite.scratch import SqliteScratch
 
 
 async def use(scratch: Scratch) -> None:
     """What its users do: an app with a job in it."""
-    async with Windlass(scratch.url) as app:
+    async with Tidewheel(scratch.url) as app:
         await app.enqueue("mail")
         assert (await app.stats()).pending == 1
 
@@ -49,7 +49,7 @@ async def traces(url: str, tmp_path: Path) -> list[str]:
             rows = await connection.fetch("SELECT nspname FROM pg_namespace")
         finally:
             await connection.close()
-        left += [row[0] for row in rows if row[0].startswith("windlass_scratch")]
+        left += [row[0] for row in rows if row[0].startswith("tidewheel_scratch")]
     return left
 
 
@@ -116,7 +116,7 @@ def test_a_file_lies_beside_the_real_one_with_its_options(tmp_path: Path) -> Non
     url = f"sqlite:///{tmp_path.as_posix()}/a%20b%3Fc/jobs.db?synchronous=normal&busy_timeout=7"
     location = parse_sqlite(SqliteScratch(url).url)
     assert Path(location.path).parent == directory
-    assert Path(location.path).name.startswith("windlass_scratch_")
+    assert Path(location.path).name.startswith("tidewheel_scratch_")
     assert (location.synchronous, location.busy_seconds) == ("NORMAL", 7.0)
 
 
@@ -130,7 +130,7 @@ def test_a_schema_replaces_that_of_the_url_and_keeps_the_rest() -> None:
     """Server, credentials and options are those of the real one; the password is not for showing."""
     scratch = PostgresScratch("postgresql://app:s%40cret@db/shop?schema=jobs&connections=9&sslmode=require")
     location = parse_postgres(scratch.url)
-    assert location.schema.startswith("windlass_scratch_")
+    assert location.schema.startswith("tidewheel_scratch_")
     assert location.connections == 9
     assert location.dsn == "postgresql://app:s%40cret@db/shop?sslmode=require"
     assert "cret" not in scratch.place
@@ -151,7 +151,7 @@ async def test_a_schema_that_cannot_be_removed_is_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(scratch._database, "connect", refused)
-        with pytest.raises(StoreError, match=r"nobody is there; DROP SCHEMA windlass_scratch_\w+ CASCADE"):
+        with pytest.raises(StoreError, match=r"nobody is there; DROP SCHEMA tidewheel_scratch_\w+ CASCADE"):
             await scratch.remove()
     await scratch.remove()
 

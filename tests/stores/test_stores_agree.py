@@ -18,13 +18,13 @@ from hypothesis import settings
 from tests.servers.shared import recycle
 from tests.servers.warm import KeptRunner
 from tests.stores.urls import OLDEST, PACKED, STORES, made
-from windlass.stores.protocol import Store
-from windlass.testing.agreement import StoresAgree
-from windlass.testing.clock import FrozenClock
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.agreement import StoresAgree
+from tidewheel.testing.clock import FrozenClock
 
 
 class OurStoresAgree(StoresAgree):
-    """Every store Windlass ships."""
+    """Every store Tidewheel ships."""
 
     urls: Mapping[str, Callable[[Path], str]] = STORES
     kept: ClassVar[KeptRunner]
@@ -36,7 +36,7 @@ class OurStoresAgree(StoresAgree):
         """Not yet: the next example goes on with it."""
 
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
-        self.directory = Path(tempfile.mkdtemp(prefix="windlass-agreement-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="tidewheel-agreement-"))
         stores = {name: made(name, url(self.directory), clock=clock) for name, url in self.urls.items()}
         for store in stores.values():
             self.kept.warm.lend_to(store)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.patience import PATIENCE
-from windlass.stores.wakeups import LocalWakeups, WakeupHub
+from tidewheel.stores.wakeups import LocalWakeups, WakeupHub
 
 
 async def test_a_hint_reaches_only_those_it_concerns() -> None:

@@ -12,16 +12,16 @@ import pytest
 
 from tests.stores.paging import ids_of
 from tests.stores.urls import STORES, made
-from windlass.conditions import AllOf, AnyOf, Compare, Comparison, Condition, Field, InState, Not
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobFilter, Lane, NewJob, Settlement, Shown, State
-from windlass.outcome import Cancelled, Completed, Failed, Outcome, Retried
-from windlass.stores import alternatives, narrowing
-from windlass.stores.postgres import selecting as postgres
-from windlass.stores.protocol import Store
-from windlass.stores.sqlite import selecting as sqlite
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import BOOM
+from tidewheel.conditions import AllOf, AnyOf, Compare, Comparison, Condition, Field, InState, Not
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, JobFilter, Lane, NewJob, Settlement, Shown, State
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Retried
+from tidewheel.stores import alternatives, narrowing
+from tidewheel.stores.postgres import selecting as postgres
+from tidewheel.stores.protocol import Store
+from tidewheel.stores.sqlite import selecting as sqlite
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import BOOM
 
 OUTCOMES: list[Outcome] = [
     Completed(b"1"),

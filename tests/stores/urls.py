@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.servers.shared import empty_url, other_version
 from tests.servers.sqlite import empty_database
-from windlass.stores import create_store
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.protocol import Store
+from tidewheel.stores import create_store
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.protocol import Store
 
 STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import windlass
+import tidewheel
 from tests.app.conftest import URLS
-from windlass import Windlass
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.testing.clock import FrozenClock
 
 
 @pytest.fixture
@@ -32,18 +32,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def everywhere(url: str, clock: FrozenClock, root: Path) -> AsyncIterator[Windlass]:
+async def everywhere(url: str, clock: FrozenClock, root: Path) -> AsyncIterator[Tidewheel]:
     """An open app on every store."""
-    app = Windlass(url, clock=clock)
-    app.include(windlass.tasks, roots=[root])
+    app = Tidewheel(url, clock=clock)
+    app.include(tidewheel.tasks, roots=[root])
     async with app:
         yield app
 
 
 @pytest.fixture
-async def app(clock: FrozenClock, root: Path) -> AsyncIterator[Windlass]:
+async def app(clock: FrozenClock, root: Path) -> AsyncIterator[Tidewheel]:
     """An open app in memory, for what is between a task and the disk."""
-    app = Windlass("memory://", clock=clock)
-    app.include(windlass.tasks, roots=[root])
+    app = Tidewheel("memory://", clock=clock)
+    app.include(tidewheel.tasks, roots=[root])
     async with app:
         yield app

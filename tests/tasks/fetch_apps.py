@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
-import windlass
-from windlass import Job, Retry, State, Windlass
-from windlass.tasks import IncludeOptions
+import tidewheel
+from tidewheel import Job, Retry, State, Tidewheel
+from tidewheel.tasks import IncludeOptions
 
 AT_ONCE = Retry.fixed(0)
 
 
-def fetching_app(root: Path, url: str = "memory://", **given: Unpack[IncludeOptions]) -> Windlass:
+def fetching_app(root: Path, url: str = "memory://", **given: Unpack[IncludeOptions]) -> Tidewheel:
     """An app whose downloads may go to this machine's first loopback address, and are tried again at once."""
-    app = Windlass(url, poll_interval=0.05, lease=2)
+    app = Tidewheel(url, poll_interval=0.05, lease=2)
     options: IncludeOptions = {
         "roots": [root],
         "allowed_hosts": ["*"],
@@ -23,11 +23,11 @@ def fetching_app(root: Path, url: str = "memory://", **given: Unpack[IncludeOpti
         "options": {"download_file": {"retry": AT_ONCE, "max_attempts": 3}},
         **given,
     }
-    app.include(windlass.tasks, **options)
+    app.include(tidewheel.tasks, **options)
     return app
 
 
-async def run(app: Windlass, task: str, payload: Mapping[str, Any], **options: Any) -> Job[Any]:
+async def run(app: Tidewheel, task: str, payload: Mapping[str, Any], **options: Any) -> Job[Any]:
     """One job, from enqueueing to its end."""
     async with app:
         job = await app.enqueue(task, payload, **options)
@@ -37,7 +37,7 @@ async def run(app: Windlass, task: str, payload: Mapping[str, Any], **options: A
 
 def hidden(directory: Path) -> list[str]:
     """Drafts that were left behind."""
-    return [path.name for path in directory.rglob(".windlass-*")]
+    return [path.name for path in directory.rglob(".tidewheel-*")]
 
 
 def error_of(job: Job[Any]) -> tuple[State, str, bool]:

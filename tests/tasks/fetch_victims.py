@@ -10,13 +10,13 @@ import json
 import os
 import sys
 
-import windlass
-from windlass import Windlass
-from windlass.tasks.signing import Credentials
+import tidewheel
+from tidewheel import Tidewheel
+from tidewheel.tasks.signing import Credentials
 
-app = Windlass(poll_interval=0.05)
+app = Tidewheel(poll_interval=0.05)
 app.include(
-    windlass.tasks,
+    tidewheel.tasks,
     roots=[os.environ["ROOT"]],
     allowed_hosts=["127.0.0.1"],
     allowed_networks=["127.0.0.1/32"],

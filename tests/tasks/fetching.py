@@ -14,10 +14,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import windlass
+import tidewheel
 from tests.tasks.web import Web, bytes_of
 from tests.worker.processes import Site
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 MB = 1_000_000
 
@@ -49,8 +49,8 @@ async def fetch(
     site = Site(directory, store_url=url, program="tests.tasks.fetch_victims")
     web = Web(content=bytes_of(size), drop_every=drop_every)
     web.hold_at = [size * number // (kills + 1) + drop_every // 2 for number in range(1, kills + 1)]
-    app = Windlass(site.url)
-    app.include(windlass.tasks, roots=[root], allowed_hosts=["*"])
+    app = Tidewheel(site.url)
+    app.include(tidewheel.tasks, roots=[root], allowed_hosts=["*"])
     began = time.monotonic()
     with web.serving():
         async with app:

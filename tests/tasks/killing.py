@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import windlass
+import tidewheel
 from tests.patience import PATIENCE
 from tests.tasks.stepping import SteppedSystem, put_in_place
-from windlass import Windlass
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.testing.clock import FrozenClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = START + timedelta(hours=1)
@@ -60,9 +60,9 @@ def victims() -> Iterator[Victims]:
         assert process.wait(PATIENCE) == 0
 
 
-def app_at(url: str, root: str, moment: datetime) -> Windlass:
-    app = Windlass(url, clock=FrozenClock(moment))
-    app.include(windlass.tasks, roots=root)
+def app_at(url: str, root: str, moment: datetime) -> Tidewheel:
+    app = Tidewheel(url, clock=FrozenClock(moment))
+    app.include(tidewheel.tasks, roots=root)
     return app
 
 
@@ -111,7 +111,7 @@ async def _run(url: str, root: str, module: str) -> None:
         return
     os.chdir(root)
     sys.path.insert(0, root)
-    found: Windlass = importlib.import_module(module).app
+    found: Tidewheel = importlib.import_module(module).app
     with found.on_store(url, clock=FrozenClock(START)):
         async with found:
             await found.run_until_idle()

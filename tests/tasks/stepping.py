@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windlass.tasks import directories, files
+from tidewheel.tasks import directories, files
 
 CALLS = frozenset(
     {"open", "mkdir", "stat", "lstat", "fstat", "read", "write", "fchmod", "fsync", "close", "link", "rename"}

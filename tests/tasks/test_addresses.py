@@ -19,9 +19,9 @@ from cryptography.x509.oid import NameOID
 
 from tests.tasks.fetch_apps import fetching_app, run
 from tests.tasks.web import Web
-from windlass import ConfigurationError, State
-from windlass.tasks.addresses import Forbidden, Reach
-from windlass.tasks.exchange import Address, BadUrl
+from tidewheel import ConfigurationError, State
+from tidewheel.tasks.addresses import Forbidden, Reach
+from tidewheel.tasks.exchange import Address, BadUrl
 
 ANY = Reach.configured(["*"], [])
 

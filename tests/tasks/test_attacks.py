@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import windlass
+import tidewheel
 from tests.tasks.stepping import step_through
 from tests.tasks.test_files import ran, refused
-from windlass import TaskError, Windlass
-from windlass.tasks import directories, roots
+from tidewheel import TaskError, Tidewheel
+from tidewheel.tasks import directories, roots
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 
@@ -53,7 +53,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(("task", "more"), TASKS)
 async def test_links_beneath_a_root_are_refused(
-    app: Windlass, root: Path, outside: Path, task: str, more: dict[str, Any]
+    app: Tidewheel, root: Path, outside: Path, task: str, more: dict[str, Any]
 ) -> None:
     """As a directory on the way and as the file itself, to outside, to inside and to nowhere."""
     (root / "inside").mkdir()
@@ -71,7 +71,7 @@ async def test_links_beneath_a_root_are_refused(
 
 @pytest.mark.parametrize(("task", "more"), TASKS)
 async def test_a_path_outside_all_roots_is_refused(
-    app: Windlass, root: Path, outside: Path, task: str, more: dict[str, Any]
+    app: Tidewheel, root: Path, outside: Path, task: str, more: dict[str, Any]
 ) -> None:
     """Also one that begins with the letters of a root, and the root itself."""
     (beside := root.with_name("root-2")).mkdir()
@@ -83,7 +83,7 @@ async def test_a_path_outside_all_roots_is_refused(
 
 @pytest.mark.parametrize(("task", "more"), TASKS)
 async def test_what_is_no_regular_file_is_refused(
-    app: Windlass, root: Path, task: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, task: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Directories, pipes (which would hold the handler up for ever), sockets and devices."""
     (root / "directory").mkdir()
@@ -102,7 +102,7 @@ async def test_what_is_no_regular_file_is_refused(
 
 
 async def test_a_hard_link_to_a_file_outside_is_replaced_and_not_written_through(
-    app: Windlass, root: Path, outside: Path
+    app: Tidewheel, root: Path, outside: Path
 ) -> None:
     """Its name here gets the new content, the file it was another name of keeps its own."""
     os.link(outside / "note", root / "note")
@@ -166,7 +166,7 @@ def _file_becomes_a_link(root: Path, outside: Path) -> None:
 @pytest.mark.parametrize("there", [True, False], ids=["existing", "new"])
 @pytest.mark.parametrize(("task", "more"), TASKS)
 async def test_a_link_planted_before_any_system_call_leads_nowhere(
-    app: Windlass,
+    app: Tidewheel,
     root: Path,
     outside: Path,
     task: str,
@@ -217,15 +217,15 @@ def _clear(path: Path) -> None:
 async def test_two_roots_do_not_open_each_other(root: Path, tmp_path: Path, outside: Path) -> None:
     """A link from one root into another is a link like any other."""
     (root / "other").symlink_to(outside)
-    app = Windlass("memory://")
-    app.include(windlass.tasks, roots=[root, outside])
+    app = Tidewheel("memory://")
+    app.include(tidewheel.tasks, roots=[root, outside])
     async with app:
         assert await refused(app, "create_file", path="other/new", content="x") == "path_is_link"
         assert (await ran(app, "create_file", path=str(outside / "new"), content="x")).state == "completed"
 
 
 async def test_a_file_outside_with_the_same_content_is_no_success(
-    app: Windlass, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link planted between the look at a file and its reading is not read through."""
     target = root / "note"

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-import windlass
+import tidewheel
 from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.tasks.fetch_apps import AT_ONCE, hidden, run
 from tests.tasks.web import Web, saying
 from tests.worker.processes import ROOT, Site
-from windlass import ConfigurationError, InvalidPayload, Job, State, Windlass
-from windlass.tasks import asking
-from windlass.tasks.drafts import Draft
+from tidewheel import ConfigurationError, InvalidPayload, Job, State, Tidewheel
+from tidewheel.tasks import asking
+from tidewheel.tasks.drafts import Draft
 
 PROMPT = "Extract the requirement: “résumé”\nand nothing else\n"
 PAYLOAD = {"prompt": PROMPT, "target_path": "answers/r1.json"}
@@ -53,10 +53,10 @@ def root(tmp_path: Path) -> Iterator[Path]:
     assert hidden(root) == []
 
 
-def extracting_app(root: Path, url: str = "memory://", **given: Any) -> Windlass:
-    app = Windlass(url, poll_interval=0.05, lease=2)
+def extracting_app(root: Path, url: str = "memory://", **given: Any) -> Tidewheel:
+    app = Tidewheel(url, poll_interval=0.05, lease=2)
     options = {"claude_extraction": {"retry": AT_ONCE}}
-    app.include(windlass.tasks, roots=[root], options=options, **given)  # type: ignore[arg-type]
+    app.include(tidewheel.tasks, roots=[root], options=options, **given)  # type: ignore[arg-type]
     return app
 
 

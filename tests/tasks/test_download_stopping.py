@@ -17,10 +17,10 @@ from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.fetching import MB
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from tests.worker.processes import Site, stop
-from windlass import State
-from windlass.context import Checkpoint
-from windlass.tasks.drafts import Draft
-from windlass.tasks.roots import Roots
+from tidewheel import State
+from tidewheel.context import Checkpoint
+from tidewheel.tasks.drafts import Draft
+from tidewheel.tasks.roots import Roots
 
 
 async def test_a_cancelled_download_stops_in_the_middle(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_a_full_disk_is_an_error_that_passes(tmp_path: Path, monkeypatch: 
     write, room = os.write, [1_500_000]
 
     def full(descriptor: int, data: Any) -> int:
-        if ".windlass-" not in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if ".tidewheel-" not in os.readlink(f"/proc/self/fd/{descriptor}"):
             return write(descriptor, data)
         if not room[0]:
             room[0] = 10 * MB  # somebody cleans up
@@ -193,7 +193,7 @@ async def test_a_draft_that_lost_bytes_is_not_gone_on_with(left: int | None, tmp
         def lose(handler: BaseHTTPRequestHandler) -> bool:
             if len(web.requests) != 2:
                 return False
-            (draft,) = tmp_path.glob(".windlass-*")
+            (draft,) = tmp_path.glob(".tidewheel-*")
             if left is None:
                 draft.unlink()
             else:
@@ -292,7 +292,7 @@ def test_a_draft_that_was_taken_over_by_a_run_that_died_at_once_is_found(tmp_pat
         third.close()
 
 
-@pytest.mark.parametrize("name", ["../outside", "file.bin", ".windlass-x-1.part"])
+@pytest.mark.parametrize("name", ["../outside", "file.bin", ".tidewheel-x-1.part"])
 def test_a_checkpoint_cannot_name_another_file_as_a_draft(name: str, tmp_path: Path) -> None:
     """Only names that runs of this job give are taken over."""
     (tmp_path / "file.bin").write_bytes(b"precious")

@@ -15,8 +15,8 @@ from tests.servers.shared import empty_url
 from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.fetching import MB, fetch
 from tests.tasks.web import Web, bytes_of, redirecting, saying
-from windlass import InvalidPayload, State
-from windlass.tasks.transfer import Transfer
+from tidewheel import InvalidPayload, State
+from tidewheel.tasks.transfer import Transfer
 
 MIB = 2**20
 

@@ -14,23 +14,23 @@ from typing import Any
 
 import pytest
 
-import windlass
-from windlass import ConfigurationError, InvalidPayload, Job, TaskError, Windlass
-from windlass.reconciliation import Content
-from windlass.tasks import directories, roots
-from windlass.tasks.files import FileCreated, FileDeleted, FileTasks
-from windlass.tasks.roots import told
-from windlass.testing.clock import FrozenClock
+import tidewheel
+from tidewheel import ConfigurationError, InvalidPayload, Job, TaskError, Tidewheel
+from tidewheel.reconciliation import Content
+from tidewheel.tasks import directories, roots
+from tidewheel.tasks.files import FileCreated, FileDeleted, FileTasks
+from tidewheel.tasks.roots import told
+from tidewheel.testing.clock import FrozenClock
 
 
-async def ran(app: Windlass, task: str, **payload: Any) -> Job[Any]:
+async def ran(app: Tidewheel, task: str, **payload: Any) -> Job[Any]:
     """A job of this task, after as many attempts as it takes."""
     job = await app.enqueue(task, payload)
     await app.run_until_idle()
     return await app.get(job.id)
 
 
-async def refused(app: Windlass, task: str, **payload: Any) -> str:
+async def refused(app: Tidewheel, task: str, **payload: Any) -> str:
     """The code with which a job failed at its first attempt."""
     job = await ran(app, task, **payload)
     assert job.state == "failed"
@@ -42,17 +42,17 @@ async def refused(app: Windlass, task: str, **payload: Any) -> str:
 
 def test_a_task_that_is_not_configured_is_not_there() -> None:
     """Nothing can be asked for that nobody has allowed, and the error says what to configure."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with pytest.raises(ConfigurationError, match=r"create_file, delete_file: roots, the directories"):
-        app.include(windlass.tasks)
+        app.include(tidewheel.tasks)
     with pytest.raises(
         ConfigurationError, match=r"create_file is asked for but not configured; it needs roots"
     ):
-        app.include(windlass.tasks, only=["create_file"])
+        app.include(tidewheel.tasks, only=["create_file"])
     assert len(app.registry) == 0
 
 
-async def test_a_file_is_written_with_the_directories_on_its_way(everywhere: Windlass, root: Path) -> None:
+async def test_a_file_is_written_with_the_directories_on_its_way(everywhere: Tidewheel, root: Path) -> None:
     """The result says where, how much, and that it was written."""
     job = await ran(everywhere, "create_file", path="models/rope/1.json", content='{"length": "12 µ"}')
     target = root / "models" / "rope" / "1.json"
@@ -61,7 +61,7 @@ async def test_a_file_is_written_with_the_directories_on_its_way(everywhere: Win
     assert os.listdir(target.parent) == ["1.json"]
 
 
-async def test_the_same_content_already_there_is_success(everywhere: Windlass, root: Path) -> None:
+async def test_the_same_content_already_there_is_success(everywhere: Tidewheel, root: Path) -> None:
     """An attempt that succeeded and could not say so is not made to fail by the next, and nothing is
     written."""
     await ran(everywhere, "create_file", path="note", content="same")
@@ -72,7 +72,7 @@ async def test_the_same_content_already_there_is_success(everywhere: Windlass, r
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-async def test_other_content_is_not_clobbered_unless_told(everywhere: Windlass, root: Path) -> None:
+async def test_other_content_is_not_clobbered_unless_told(everywhere: Tidewheel, root: Path) -> None:
     """Without ``overwrite`` the job fails at once and the file stays; with it the file is replaced."""
     (root / "note").write_text("mine")
     assert await refused(everywhere, "create_file", path="note", content="new") == "file_exists"
@@ -83,7 +83,7 @@ async def test_other_content_is_not_clobbered_unless_told(everywhere: Windlass, 
     assert os.listdir(root) == ["note"]
 
 
-async def test_a_file_is_deleted_and_a_missing_one_is_no_error(everywhere: Windlass, root: Path) -> None:
+async def test_a_file_is_deleted_and_a_missing_one_is_no_error(everywhere: Tidewheel, root: Path) -> None:
     """Nor is a missing directory on its way."""
     (root / "note").write_text("x")
     job = await ran(everywhere, "delete_file", path="note")
@@ -97,7 +97,7 @@ async def test_a_file_is_deleted_and_a_missing_one_is_no_error(everywhere: Windl
 
 
 @pytest.mark.parametrize("name", ["require_exists", "requireExists"])
-async def test_a_missing_file_is_an_error_where_it_must_exist(everywhere: Windlass, name: str) -> None:
+async def test_a_missing_file_is_an_error_where_it_must_exist(everywhere: Tidewheel, name: str) -> None:
     """By both names of the field; the payload is kept under its own."""
     assert await refused(everywhere, "delete_file", **{"path": "note", name: True}) == "file_not_found"
     page = await everywhere.jobs(task="delete_file")
@@ -111,8 +111,8 @@ async def test_an_absolute_path_beneath_a_root_is_that_root_s(root: Path, tmp_pa
     inner.mkdir()
     link = tmp_path / "link"
     link.symlink_to(root)
-    app = Windlass("memory://")
-    app.include(windlass.tasks, roots=[root, inner, link])
+    app = Tidewheel("memory://")
+    app.include(tidewheel.tasks, roots=[root, inner, link])
     async with app:
         await ran(app, "create_file", path=str(inner / "a"), content="a")
         await ran(app, "create_file", path="b", content="b")
@@ -122,8 +122,8 @@ async def test_an_absolute_path_beneath_a_root_is_that_root_s(root: Path, tmp_pa
 
 async def test_a_root_in_another_is_not_made_either(root: Path) -> None:
     """A path that is relative to the outer one means the inner one, whose disk may not be mounted."""
-    app = Windlass("memory://", clock=FrozenClock())
-    app.include(windlass.tasks, roots=[root, root / "disk"])
+    app = Tidewheel("memory://", clock=FrozenClock())
+    app.include(tidewheel.tasks, roots=[root, root / "disk"])
     async with app:
         job = await ran(app, "create_file", path="disk/note", content="x")
     assert job.error is not None
@@ -135,7 +135,7 @@ async def test_a_root_in_another_is_not_made_either(root: Path) -> None:
     "name",
     ["日本語.txt", "ملف", "é", "e\u0301", "🧶", "a b", "-rf", "a\nb", "x" * 255, "é" * 127, "...", "~"],
 )
-async def test_any_name_the_system_takes_will_do(app: Windlass, root: Path, name: str) -> None:
+async def test_any_name_the_system_takes_will_do(app: Tidewheel, root: Path, name: str) -> None:
     """Names in all scripts, long ones and odd ones: each is a file of just this name."""
     job = await ran(app, "create_file", path=f"{name}d/{name}" if len(name) < 100 else name, content="x")
     assert job.state == "completed"
@@ -151,7 +151,7 @@ def test_a_name_that_the_worker_s_locale_does_not_have_says_what_to_do() -> None
     assert (caught.value.code, caught.value.retryable) == ("io_error", True)
 
 
-async def test_jobs_about_one_file_at_the_same_time_leave_it_whole(app: Windlass, root: Path) -> None:
+async def test_jobs_about_one_file_at_the_same_time_leave_it_whole(app: Tidewheel, root: Path) -> None:
     """Two workers, sixteen threads, and a reader who never sees a part of one or a mixture."""
     contents = [str(number) * 10_000 for number in range(10)]
     ended = threading.Event()
@@ -175,7 +175,7 @@ async def test_jobs_about_one_file_at_the_same_time_leave_it_whole(app: Windlass
     assert os.listdir(root) == ["note"]
 
 
-async def test_a_root_that_is_missing_is_tried_again_and_never_made(app: Windlass, root: Path) -> None:
+async def test_a_root_that_is_missing_is_tried_again_and_never_made(app: Tidewheel, root: Path) -> None:
     """A disk that is not mounted must not be written beside."""
     root.rmdir()
     job = await app.enqueue("create_file", {"path": "note", "content": "x"})
@@ -189,8 +189,8 @@ async def test_a_root_that_is_missing_is_tried_again_and_never_made(app: Windlas
 
 async def test_more_than_a_file_may_have_is_refused(root: Path) -> None:
     """The message has the size, the limit and its name, and nothing is written."""
-    app = Windlass("memory://")
-    app.include(windlass.tasks, roots=root, max_file_bytes=3)
+    app = Tidewheel("memory://")
+    app.include(tidewheel.tasks, roots=root, max_file_bytes=3)
     async with app:
         assert await refused(app, "create_file", path="note", content="four") == "file_too_large"
         assert (await ran(app, "create_file", path="note", content="3 b")).state == "completed"
@@ -200,8 +200,8 @@ async def test_more_than_a_file_may_have_is_refused(root: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes")
 async def test_a_file_has_the_mode_that_was_configured_and_keeps_the_one_it_has(root: Path) -> None:
     """The umask decides where nothing is configured; whoever narrowed a file's mode finds it narrow."""
-    app = Windlass("memory://")
-    app.include(windlass.tasks, roots=root, file_mode=0o606)
+    app = Tidewheel("memory://")
+    app.include(tidewheel.tasks, roots=root, file_mode=0o606)
     async with app:
         await ran(app, "create_file", path="new", content="x")
         (root / "old").write_text("x")
@@ -227,7 +227,7 @@ async def test_a_file_has_the_mode_that_was_configured_and_keeps_the_one_it_has(
         ("a/" * 150 + "b", "is 151 directories deep; the limit is 100"),
     ],
 )
-async def test_a_path_that_cannot_be_right_is_refused_at_enqueue(app: Windlass, path: str, why: str) -> None:
+async def test_a_path_that_cannot_be_right_is_refused_at_enqueue(app: Tidewheel, path: str, why: str) -> None:
     """Nothing is written, neither to the queue nor to the disk."""
     for task, more in (("create_file", {"content": "x"}), ("delete_file", {})):
         with pytest.raises(InvalidPayload, match=f"path: {why}"):
@@ -235,7 +235,7 @@ async def test_a_path_that_cannot_be_right_is_refused_at_enqueue(app: Windlass, 
     assert (await app.count()).total == 0
 
 
-async def test_a_path_with_a_nul_in_it_is_refused_at_enqueue(app: Windlass) -> None:
+async def test_a_path_with_a_nul_in_it_is_refused_at_enqueue(app: Tidewheel) -> None:
     """A system call would see its first half."""
     with pytest.raises(InvalidPayload, match="NUL"):
         await app.enqueue("create_file", {"path": "note\0.txt", "content": "x"})
@@ -243,13 +243,13 @@ async def test_a_path_with_a_nul_in_it_is_refused_at_enqueue(app: Windlass) -> N
         roots.parts_of("note\0.txt")
 
 
-async def test_a_file_name_that_the_system_has_no_room_for_fails_at_once(app: Windlass, root: Path) -> None:
+async def test_a_file_name_that_the_system_has_no_room_for_fails_at_once(app: Tidewheel, root: Path) -> None:
     """Trying again would not make it shorter."""
     assert await refused(app, "create_file", path="x" * 300, content="x") == "invalid_path"
     assert os.listdir(root) == []
 
 
-async def test_what_the_disk_has_against_a_completed_job_is_told(app: Windlass, root: Path) -> None:
+async def test_what_the_disk_has_against_a_completed_job_is_told(app: Tidewheel, root: Path) -> None:
     """For reconciliation, which looks and repairs nothing."""
     tasks = getattr(app.registry.tasks["create_file"].fn, "__self__", None)
     assert isinstance(tasks, FileTasks)
@@ -276,11 +276,14 @@ async def test_what_the_disk_has_against_a_completed_job_is_told(app: Windlass, 
         ({"roots": ["a"], "file_mode": 0o1777}, r"file_mode is 1023; give one from 0o400 to 0o777"),
         ({"roots": ["a"], "file_mode": 0o200}, r"file_mode is 128; give one from 0o400 to 0o777"),
         ({"roots": ["a"], "max_file_bytes": 0}, r"max_file_bytes is 0; 1 to 1,073,741,824 are possible"),
-        ({"root": ["a"]}, r"'root' is no option of windlass.tasks.*roots"),
-        ({"roots": ["a"], "only": ["create_fil"]}, r"'create_fil' is no task of windlass.tasks.*create_file"),
+        ({"root": ["a"]}, r"'root' is no option of tidewheel.tasks.*roots"),
+        (
+            {"roots": ["a"], "only": ["create_fil"]},
+            r"'create_fil' is no task of tidewheel.tasks.*create_file",
+        ),
         ({"roots": ["a"], "only": 5}, r"only is 5; give names of tasks, or leave it out for all"),
         ({"roots": ["a"], "only": []}, r"only is \[\]; give names of tasks, or leave it out for all"),
-        ({"roots": ["a"], "only": [5]}, r"5 is no task of windlass.tasks; there are create_file"),
+        ({"roots": ["a"], "only": [5]}, r"5 is no task of tidewheel.tasks; there are create_file"),
         ({"roots": ["a"], "options": {"create_file": {"max_attempt": 2}}}, r"'max_attempt' is no option"),
         ({"roots": ["a"], "options": {"create_file": 5}}, r"options is {'create_file': 5}; give options by"),
         ({"roots": ["a"], "options": {"create_file": {"name": "x"}}}, r"another name; give it aliases"),
@@ -288,17 +291,17 @@ async def test_what_the_disk_has_against_a_completed_job_is_told(app: Windlass, 
 )
 def test_a_configuration_that_cannot_work_is_refused(given: Any, why: str) -> None:
     """And no task comes into the app."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with pytest.raises((ConfigurationError), match=why):
-        app.include(windlass.tasks, **given)
+        app.include(tidewheel.tasks, **given)
     assert len(app.registry) == 0
 
 
 def test_some_of_the_tasks_with_options_of_their_own(root: Path) -> None:
     """``only`` chooses, ``options`` says what ``@app.task`` would."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     tasks = app.include(
-        windlass.tasks,
+        tidewheel.tasks,
         roots=root,
         only=["create_file"],
         options={"create_file": {"max_attempts": 9, "topic": "files"}},
@@ -309,7 +312,7 @@ def test_some_of_the_tasks_with_options_of_their_own(root: Path) -> None:
 
 
 async def test_without_calls_relative_to_a_descriptor_the_tasks_do_the_same(
-    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Windows, which has none."""
     monkeypatch.setattr(roots, "open_directory", directories.PathDirectory.open)

@@ -16,8 +16,8 @@ import pytest
 
 from tests.tasks.killing import LATER, START, Victims, app_at, victims
 from tests.tasks.stepping import step_through
-from windlass import Windlass
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.testing.clock import FrozenClock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked, and killed by signals")
 
@@ -138,7 +138,7 @@ def _open_files() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-async def _again(app: Windlass, job_id: Any) -> str:
+async def _again(app: Tidewheel, job_id: Any) -> str:
     job = await app.get(job_id)
     if job.state == "pending":
         assert job.error is not None
@@ -152,7 +152,7 @@ async def _again(app: Windlass, job_id: Any) -> str:
 
 
 async def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_job_ends(
-    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut at any moment leaves the old file or the whole new one, and what a completed job says."""
     (root / "note").write_text(OLD)
@@ -172,7 +172,7 @@ async def test_content_is_on_the_disk_before_its_name_and_the_name_before_the_jo
 
 
 async def test_a_file_system_without_hard_links_or_syncs_of_directories_will_do(
-    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it cannot do is done in another way or left out; a file that is there is still not replaced."""
     files: set[int] = set()
@@ -200,7 +200,7 @@ async def test_a_file_system_without_hard_links_or_syncs_of_directories_will_do(
 
 
 async def test_a_file_that_appears_at_the_last_moment_is_not_replaced(
-    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless it has the same content, which is what was wanted: then that one is synced, and not ours."""
     content = ""
@@ -223,7 +223,7 @@ async def test_a_file_that_appears_at_the_last_moment_is_not_replaced(
 
 
 async def test_a_file_that_is_gone_again_at_the_last_moment_is_not_in_the_way(
-    app: Windlass, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put there and deleted by others while the job ran: it is tried again, and not said to be there."""
     note = root / "note"
@@ -247,7 +247,7 @@ async def test_a_file_that_is_gone_again_at_the_last_moment_is_not_in_the_way(
 
 
 async def test_a_temporary_file_in_the_way_costs_one_attempt(
-    app: Windlass, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody knows its name before it is made: the job does not say that its target exists."""
 

@@ -16,10 +16,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.web import Web, bytes_of, redirecting, saying
-from windlass import State
-from windlass.context import Checkpoint
-from windlass.tasks import transfer
-from windlass.tasks.drafts import Draft
+from tidewheel import State
+from tidewheel.context import Checkpoint
+from tidewheel.tasks import transfer
+from tidewheel.tasks.drafts import Draft
 
 Answering = Callable[[BaseHTTPRequestHandler], bool]
 PART = 100_000

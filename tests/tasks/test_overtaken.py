@@ -12,8 +12,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.tasks.stepping import step_through
-from windlass import Windlass
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.testing.clock import FrozenClock
 
 
 class Runs:
@@ -44,7 +44,7 @@ class Runs:
 
 @pytest.mark.parametrize("overwrite", [True, False], ids=["replaced", "new"])
 async def test_a_run_that_was_overtaken_cannot_put_half_a_file_in_place(
-    app: Windlass, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+    app: Tidewheel, root: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, overwrite: bool
 ) -> None:
     """It has a temporary file of its own, which the newer run has removed; that one's is not its to use."""
     target = root / "note"

@@ -12,22 +12,22 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-import windlass
+import tidewheel
 from tests.tasks.stepping import step_through
-from windlass import Job, Windlass
-from windlass.model import JobFilter, Page, State
-from windlass.reconciliation import reconcile_files
-from windlass.tasks.leftovers import hidden_name
-from windlass.testing.clock import FrozenClock
+from tidewheel import Job, Tidewheel
+from tidewheel.model import JobFilter, Page, State
+from tidewheel.reconciliation import reconcile_files
+from tidewheel.tasks.leftovers import hidden_name
+from tidewheel.testing.clock import FrozenClock
 
 
-async def compared(app: Windlass, most: int = 100) -> tuple[int, list[str]]:
+async def compared(app: Tidewheel, most: int = 100) -> tuple[int, list[str]]:
     found = await reconcile_files(app, most=most)
     assert found is not None
     return found.files, sorted(one.text for one in found.disagreements)
 
 
-async def run(app: Windlass, task: str, **payload: Any) -> Job[Any]:
+async def run(app: Tidewheel, task: str, **payload: Any) -> Job[Any]:
     """Alone, in a second of its own."""
     job = await app.enqueue(task, payload)
     await app.run_until_idle()
@@ -36,16 +36,16 @@ async def run(app: Windlass, task: str, **payload: Any) -> Job[Any]:
     return await app.get(job.id)
 
 
-async def create(app: Windlass, path: str, content: str) -> None:
+async def create(app: Tidewheel, path: str, content: str) -> None:
     await run(app, "create_file", path=path, content=content, overwrite=True)
 
 
-async def delete(app: Windlass, path: str) -> None:
+async def delete(app: Tidewheel, path: str) -> None:
     await run(app, "delete_file", path=path)
 
 
 async def test_what_was_created_is_there_and_what_was_deleted_is_gone(
-    everywhere: Windlass, root: Path
+    everywhere: Tidewheel, root: Path
 ) -> None:
     """Until somebody else changes it."""
     for name in ("a", "b", "c/d"):
@@ -63,7 +63,7 @@ async def test_what_was_created_is_there_and_what_was_deleted_is_gone(
     assert f"{root}/c/d is gone" in (await compared(everywhere))[1]
 
 
-async def test_the_last_job_about_a_file_counts(app: Windlass, root: Path) -> None:
+async def test_the_last_job_about_a_file_counts(app: Tidewheel, root: Path) -> None:
     """However often it was written before, and however its path was spelled."""
     await create(app, "a", "one")
     await create(app, f"{root}/a", "two")
@@ -75,7 +75,7 @@ async def test_the_last_job_about_a_file_counts(app: Windlass, root: Path) -> No
     assert await compared(app) == (1, [f"{root}/a is there again"])
 
 
-async def test_a_file_that_an_unfinished_job_is_about_is_left_alone(app: Windlass, root: Path) -> None:
+async def test_a_file_that_an_unfinished_job_is_about_is_left_alone(app: Tidewheel, root: Path) -> None:
     """It may be written at this very moment."""
     await create(app, "a", "one")
     (root / "a").write_text("half way")
@@ -86,7 +86,7 @@ async def test_a_file_that_an_unfinished_job_is_about_is_left_alone(app: Windlas
 
 
 async def test_a_job_that_runs_during_the_look_makes_no_false_alarm(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file is newer than the jobs that were read; a look for other jobs finds it."""
     await create(app, "a", "one")
@@ -107,7 +107,7 @@ async def test_a_job_that_runs_during_the_look_makes_no_false_alarm(
 
 
 async def test_of_jobs_that_ran_at_once_any_may_have_the_last_word(
-    everywhere: Windlass, root: Path, clock: FrozenClock
+    everywhere: Tidewheel, root: Path, clock: FrozenClock
 ) -> None:
     """Which of two settled last says nothing about who wrote last."""
     for content in ("one", "two"):
@@ -121,7 +121,7 @@ async def test_of_jobs_that_ran_at_once_any_may_have_the_last_word(
 
 
 async def test_a_later_job_counts_though_it_is_not_among_the_newest(
-    app: Windlass, clock: FrozenClock
+    app: Tidewheel, clock: FrozenClock
 ) -> None:
     """Many deletions later, or enqueued long before and due only now: it did it, and nothing is wrong."""
     late = await app.enqueue("delete_file", {"path": "b"}, delay=60)
@@ -137,7 +137,7 @@ async def test_a_later_job_counts_though_it_is_not_among_the_newest(
 
 
 async def test_where_other_jobs_are_too_many_to_look_at_nothing_is_certain(
-    app: Windlass, root: Path, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What differs is told as doubtful then, and not as wrong."""
     await create(app, "a", "one")
@@ -154,7 +154,7 @@ async def test_where_other_jobs_are_too_many_to_look_at_nothing_is_certain(
 
 @pytest.mark.parametrize("ending", ["retried", "failed", "cancelled"])
 async def test_a_job_that_errored_after_its_work_may_have_changed_its_file(
-    app: Windlass, root: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, root: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits, failed or was cancelled: nobody knows how far it came, so nobody is alarmed."""
     await create(app, "a", "one")
@@ -180,7 +180,7 @@ async def test_a_job_that_errored_after_its_work_may_have_changed_its_file(
     assert (found.busy, found.disagreements) == (1, ())
 
 
-async def test_a_download_into_the_same_file_is_the_last_word(app: Windlass, root: Path) -> None:
+async def test_a_download_into_the_same_file_is_the_last_word(app: Tidewheel, root: Path) -> None:
     """What it brought nobody knows here, but that the file is no longer the older job's."""
 
     @app.task(name="download_file")
@@ -199,13 +199,13 @@ async def test_a_relative_path_is_that_of_the_root_it_was_run_with(root: Path, t
     """Roots that were configured anew lead it elsewhere; its file is where its result says."""
     (other := tmp_path / "other").mkdir()
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    first = Windlass(url, clock=FrozenClock())
-    first.include(windlass.tasks, roots=[root])
+    first = Tidewheel(url, clock=FrozenClock())
+    first.include(tidewheel.tasks, roots=[root])
     async with first:
         await create(first, "a", "one")
     for roots, wrong, unknown in (([other, root], 0, 0), ([other], 0, 1)):
-        app = Windlass(url)
-        app.include(windlass.tasks, roots=roots)
+        app = Tidewheel(url)
+        app.include(tidewheel.tasks, roots=roots)
         async with app:
             found = await reconcile_files(app)
         assert found is not None
@@ -216,8 +216,8 @@ async def test_a_file_that_is_reached_through_two_roots_is_one_file(root: Path, 
     """One root in another, and one that is a link to another."""
     (inner := root / "inner").mkdir()
     (link := tmp_path / "link").symlink_to(root)
-    app = Windlass("memory://", clock=FrozenClock())
-    app.include(windlass.tasks, roots=[root, inner, link])
+    app = Tidewheel("memory://", clock=FrozenClock())
+    app.include(tidewheel.tasks, roots=[root, inner, link])
     async with app:
         for number, path in enumerate(("inner/a", f"{inner}/a", f"{link}/inner/a", "inner/a")):
             await create(app, path, str(number))
@@ -226,7 +226,7 @@ async def test_a_file_that_is_reached_through_two_roots_is_one_file(root: Path, 
         assert await compared(app) == (1, [f"{inner}/a is gone"])
 
 
-async def test_contents_are_not_kept_while_jobs_are_compared(app: Windlass) -> None:
+async def test_contents_are_not_kept_while_jobs_are_compared(app: Tidewheel) -> None:
     """Memory does not grow with what jobs wrote."""
     for number in range(20):
         await create(app, f"f{number}", "x" * 60_000)
@@ -240,7 +240,7 @@ async def test_contents_are_not_kept_while_jobs_are_compared(app: Windlass) -> N
 
 
 async def test_hidden_files_of_killed_runs_are_told_when_their_jobs_are_over(
-    everywhere: Windlass, root: Path
+    everywhere: Tidewheel, root: Path
 ) -> None:
     """Not those that a next run will take up, nor what others have put there."""
     over = await run(everywhere, "create_file", path="a/b", content="x")
@@ -249,7 +249,7 @@ async def test_hidden_files_of_killed_runs_are_told_when_their_jobs_are_over(
     for number, job_id in enumerate((over.id, waiting.id, gone)):
         (root / "a" / hidden_name(job_id, 7, "part")).write_text("x" * number)
     (root / hidden_name(over.id, 8, "tmp")).write_text("xxx")
-    (root / ".windlass-notes.tmp").write_text("mine")
+    (root / ".tidewheel-notes.tmp").write_text("mine")
     (root / hidden_name(over.id, 9, "tmp")).symlink_to(root / "a" / "b")
     (root / "loop").symlink_to(root)
     found = await reconcile_files(everywhere)
@@ -266,7 +266,7 @@ async def test_hidden_files_of_killed_runs_are_told_when_their_jobs_are_over(
     assert (root / hidden_name(over.id, 8, "tmp")).exists(), "it only looks"
 
 
-async def test_older_jobs_than_are_looked_at_are_said_to_be_there(app: Windlass, root: Path) -> None:
+async def test_older_jobs_than_are_looked_at_are_said_to_be_there(app: Tidewheel, root: Path) -> None:
     """A comparison that ends early does not look like a whole one."""
     for number in range(5):
         await create(app, f"f{number}", "")
@@ -279,7 +279,7 @@ async def test_older_jobs_than_are_looked_at_are_said_to_be_there(app: Windlass,
     assert (found.complete, len(found.disagreements)) == (True, 1)
 
 
-async def test_what_cannot_be_looked_at_is_told_as_such(app: Windlass, root: Path) -> None:
+async def test_what_cannot_be_looked_at_is_told_as_such(app: Tidewheel, root: Path) -> None:
     """A root that is not mounted is no proof that its files are gone, and a link is not followed."""
     await create(app, "a", "one")
     await create(app, "b/c", "one")
@@ -299,7 +299,7 @@ async def test_what_cannot_be_looked_at_is_told_as_such(app: Windlass, root: Pat
 
 async def test_a_task_of_ones_own_with_the_same_name_is_not_compared() -> None:
     """What its payload means nobody knows."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(name="create_file")
     async def own(path: str) -> None:
@@ -313,7 +313,7 @@ async def test_a_task_of_ones_own_with_the_same_name_is_not_compared() -> None:
 
 @pytest.mark.parametrize("payload", [b"[]", b'{"path": 3}', b'{"path": "a", "content": 3}', b"\xff"])
 async def test_a_payload_that_makes_no_sense_is_told(
-    app: Windlass, payload: bytes, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, payload: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot have been written by us, and spoils nothing."""
     await create(app, "a", "one")

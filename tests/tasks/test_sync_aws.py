@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-import windlass
+import tidewheel
 from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
 from tests.tasks.cloud import Cloud
 from tests.tasks.fetch_apps import AT_ONCE, run
 from tests.worker.processes import Site
-from windlass import ConfigurationError, InvalidPayload, State, Windlass
-from windlass.tasks import aws
-from windlass.tasks.aws import patch_between
-from windlass.tasks.roots import Roots
-from windlass.tasks.signing import Credentials, signed_headers
+from tidewheel import ConfigurationError, InvalidPayload, State, Tidewheel
+from tidewheel.tasks import aws
+from tidewheel.tasks.aws import patch_between
+from tidewheel.tasks.roots import Roots
+from tidewheel.tasks.signing import Credentials, signed_headers
 
 TYPE = "AWS::Test::Thing"
 
@@ -30,8 +30,8 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws, "LONGEST_PAUSE", 0.01)
 
 
-def syncing_app(cloud: Cloud, url: str = "memory://", **given: Any) -> Windlass:
-    app = Windlass(url, poll_interval=0.05, lease=2)
+def syncing_app(cloud: Cloud, url: str = "memory://", **given: Any) -> Tidewheel:
+    app = Tidewheel(url, poll_interval=0.05, lease=2)
     options: dict[str, Any] = {
         "aws_region": "eu-central-1",
         "aws_resource_types": [TYPE],
@@ -40,11 +40,11 @@ def syncing_app(cloud: Cloud, url: str = "memory://", **given: Any) -> Windlass:
         "options": {"sync_aws": {"retry": AT_ONCE, "max_attempts": 3}},
         **given,
     }
-    app.include(windlass.tasks, **options)
+    app.include(tidewheel.tasks, **options)
     return app
 
 
-async def sync(cloud: Cloud, resource_id: str | None, config: Any, **given: Any) -> windlass.Job[Any]:
+async def sync(cloud: Cloud, resource_id: str | None, config: Any, **given: Any) -> tidewheel.Job[Any]:
     payload = {"resource_type": TYPE, "resource_id": resource_id, "config": config}
     return await run(syncing_app(cloud, **given), "sync_aws", payload)
 
@@ -351,7 +351,7 @@ async def test_a_create_that_was_not_heard_of_for_days_is_not_repeated(
     monkeypatch.setattr(aws, "datetime", Clock)
     with Cloud(lose={"CreateResource"}).serving() as cloud:
         options: dict[str, Any] = {
-            "options": {"sync_aws": {"retry": windlass.Retry.fixed(3600), "max_attempts": 3}}
+            "options": {"sync_aws": {"retry": tidewheel.Retry.fixed(3600), "max_attempts": 3}}
         }
         async with syncing_app(cloud, **options) as app:
             payload = {"resource_type": TYPE, "resource_id": None, "config": {"Size": 1}}
@@ -442,7 +442,7 @@ async def test_a_call_carries_its_proof_and_no_secret() -> None:
 async def test_a_worker_without_credentials_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing and where to put it; nothing is sent."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
-    from windlass.tasks.signing import credentials_from_environment
+    from tidewheel.tasks.signing import credentials_from_environment
 
     with Cloud().serving() as cloud:
         job = await sync(cloud, None, {"Size": 1}, aws_credentials=credentials_from_environment)

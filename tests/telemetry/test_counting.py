@@ -10,20 +10,20 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
-from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, Enqueued, Lane, NewJob, RescuedJob, State
-from windlass.settings import load_settings
-from windlass.telemetry.catalogue import BUCKETS, DURATION
-from windlass.telemetry.counting import MOST_PAIRS, MOST_TASKS, Metrics
-from windlass.telemetry.samples import Sample, added_up, one, text
-from windlass.telemetry.telemetry import Telemetry
-from windlass.testing.clock import FrozenClock
-from windlass.worker.observers import Observers
-from windlass.worker.pruner import Pruner
+from tidewheel import Cancel, Context, Fail, Retry, Snooze, Tidewheel
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, Enqueued, Lane, NewJob, RescuedJob, State
+from tidewheel.settings import load_settings
+from tidewheel.telemetry.catalogue import BUCKETS, DURATION
+from tidewheel.telemetry.counting import MOST_PAIRS, MOST_TASKS, Metrics
+from tidewheel.telemetry.samples import Sample, added_up, one, text
+from tidewheel.telemetry.telemetry import Telemetry
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker.observers import Observers
+from tidewheel.worker.pruner import Pruner
 
 
-def told(app: Windlass) -> dict[tuple[str, ...], float]:
+def told(app: Tidewheel) -> dict[tuple[str, ...], float]:
     return scrape(app.telemetry.prometheus())
 
 
@@ -35,7 +35,7 @@ def new_jobs(*topics: str) -> tuple[list[NewJob], list[Enqueued]]:
 
 async def test_what_becomes_of_jobs_is_counted_by_task() -> None:
     """Enqueued, ended by each state, tried again; how long handlers ran and jobs waited."""
-    async with Windlass("memory://", metrics=True) as app:
+    async with Tidewheel("memory://", metrics=True) as app:
 
         @app.task(topic="mail", max_attempts=2, retry=Retry.fixed(0))
         async def send(ctx: Context, how: str) -> None:
@@ -55,21 +55,21 @@ async def test_what_becomes_of_jobs_is_counted_by_task() -> None:
         await send.options(key="k").enqueue(how="")
         await app.run_until_idle()
         found = told(app)
-    assert found["windlass_jobs_submitted_total", "send", "mail"] == 7, "the last one found its key taken"
-    assert found["windlass_jobs_completed_total", "send", "completed"] == 5
-    assert found["windlass_jobs_completed_total", "send", "failed"] == 1
-    assert found["windlass_jobs_completed_total", "send", "cancelled"] == 1
-    assert found["windlass_job_retries_total", "send"] == 1
-    assert found["windlass_job_duration_seconds_count", "send"] == 9, "each run, the snoozed one included"
-    assert found["windlass_job_wait_seconds_count", "send"] == 9
-    assert found["windlass_job_wait_seconds_bucket", "send", "60"] == 9
-    assert found["windlass_leases_lost_total",] == 0
+    assert found["tidewheel_jobs_submitted_total", "send", "mail"] == 7, "the last one found its key taken"
+    assert found["tidewheel_jobs_completed_total", "send", "completed"] == 5
+    assert found["tidewheel_jobs_completed_total", "send", "failed"] == 1
+    assert found["tidewheel_jobs_completed_total", "send", "cancelled"] == 1
+    assert found["tidewheel_job_retries_total", "send"] == 1
+    assert found["tidewheel_job_duration_seconds_count", "send"] == 9, "each run, the snoozed one included"
+    assert found["tidewheel_job_wait_seconds_count", "send"] == 9
+    assert found["tidewheel_job_wait_seconds_bucket", "send", "60"] == 9
+    assert found["tidewheel_leases_lost_total",] == 0
 
 
 async def test_a_job_waits_from_when_it_is_due() -> None:
     """Not from when it was enqueued: a delay is no wait."""
     clock = FrozenClock()
-    async with Windlass("memory://", metrics=True, clock=clock) as app:
+    async with Tidewheel("memory://", metrics=True, clock=clock) as app:
 
         @app.task
         async def work() -> None: ...
@@ -78,15 +78,15 @@ async def test_a_job_waits_from_when_it_is_due() -> None:
         clock.advance(120)
         await app.run_until_idle()
         found = told(app)
-    assert found["windlass_job_wait_seconds_sum", "work"] == 20
-    assert found["windlass_job_wait_seconds_bucket", "work", "10"] == 0
-    assert found["windlass_job_wait_seconds_bucket", "work", "30"] == 1
+    assert found["tidewheel_job_wait_seconds_sum", "work"] == 20
+    assert found["tidewheel_job_wait_seconds_bucket", "work", "10"] == 0
+    assert found["tidewheel_job_wait_seconds_bucket", "work", "30"] == 1
 
 
 async def test_leases_that_are_lost_and_jobs_that_end_with_them_are_counted() -> None:
     """By whoever brings the job back: a worker that was killed can count nothing any more."""
     clock = FrozenClock()
-    async with Windlass("memory://", metrics=True, clock=clock) as app:
+    async with Tidewheel("memory://", metrics=True, clock=clock) as app:
 
         @app.task(max_attempts=1)
         async def work() -> None: ...
@@ -102,15 +102,15 @@ async def test_leases_that_are_lost_and_jobs_that_end_with_them_are_counted() ->
         clock.advance(10)
         await app.store.rescue()
         found = told(app)
-    assert found["windlass_leases_lost_total",] == 1
-    assert found["windlass_jobs_completed_total", "work", "failed"] == 1
-    assert found["windlass_jobs_completed_total", "late", "cancelled"] == 1
+    assert found["tidewheel_leases_lost_total",] == 1
+    assert found["tidewheel_jobs_completed_total", "work", "failed"] == 1
+    assert found["tidewheel_jobs_completed_total", "late", "cancelled"] == 1
 
 
 async def test_pruned_jobs_are_counted_by_state() -> None:
     """As the pruner of a worker removes them."""
     clock, metrics = FrozenClock(), Metrics()
-    async with Windlass("memory://", clock=clock, retention=60) as app:
+    async with Tidewheel("memory://", clock=clock, retention=60) as app:
 
         @app.task(max_attempts=1)
         async def work(number: int) -> None:
@@ -121,9 +121,9 @@ async def test_pruned_jobs_are_counted_by_state() -> None:
         clock.advance(61)
         await Pruner(app.store, clock, Observers(None, metrics, clock)).work_off()
     found = scrape(text(metrics.samples()))
-    assert found["windlass_jobs_pruned_total", "completed"] == 2
-    assert found["windlass_jobs_pruned_total", "failed"] == 1
-    assert found["windlass_jobs_pruned_total", "cancelled"] == 0
+    assert found["tidewheel_jobs_pruned_total", "completed"] == 2
+    assert found["tidewheel_jobs_pruned_total", "failed"] == 1
+    assert found["tidewheel_jobs_pruned_total", "cancelled"] == 0
 
 
 def test_too_many_names_are_counted_together() -> None:
@@ -136,10 +136,10 @@ def test_too_many_names_are_counted_together() -> None:
     ]
     metrics.rescued(rescued)
     found = scrape(text(metrics.samples()))
-    assert found["windlass_jobs_submitted_total", "other", "other"] == 50
-    assert found["windlass_jobs_completed_total", "other", "failed"] == 50
-    assert len([key for key in found if key[0] == "windlass_jobs_submitted_total"]) == MOST_PAIRS + 1
-    assert sum(value for key, value in found.items() if key[0] == "windlass_jobs_completed_total") == (
+    assert found["tidewheel_jobs_submitted_total", "other", "other"] == 50
+    assert found["tidewheel_jobs_completed_total", "other", "failed"] == 50
+    assert len([key for key in found if key[0] == "tidewheel_jobs_submitted_total"]) == MOST_PAIRS + 1
+    assert sum(value for key, value in found.items() if key[0] == "tidewheel_jobs_completed_total") == (
         MOST_TASKS + 50
     )
 
@@ -158,7 +158,7 @@ def test_threads_lose_no_count() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert one_value(metrics.samples(), "windlass_jobs_submitted_total") == 16_000
+    assert one_value(metrics.samples(), "tidewheel_jobs_submitted_total") == 16_000
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -170,9 +170,9 @@ def test_a_forked_child_begins_with_nothing() -> None:
     with metrics._lock:
         child = os.fork()
         if child == 0:
-            os._exit(len([one for one in metrics.samples() if one.name == "windlass_jobs_submitted_total"]))
+            os._exit(len([one for one in metrics.samples() if one.name == "tidewheel_jobs_submitted_total"]))
     assert os.waitpid(child, 0)[1] == 0
-    assert one_value(metrics.samples(), "windlass_jobs_submitted_total") == 1
+    assert one_value(metrics.samples(), "tidewheel_jobs_submitted_total") == 1
 
 
 def one_value(samples: list[Sample], name: str) -> float:
@@ -195,7 +195,7 @@ def test_it_is_counted_where_somebody_can_ask(setting: bool | None, served: bool
 
 async def test_nothing_is_made_for_those_who_do_not_ask() -> None:
     """No observers in the worker, no look at the queue, no detour for what is enqueued."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task
         async def work() -> None: ...
@@ -214,24 +214,24 @@ async def test_nothing_is_made_for_those_who_do_not_ask() -> None:
 
 def test_labels_are_escaped() -> None:
     """A quote, a backslash or a line feed in a name ends neither the label nor the line."""
-    written = text([Sample("windlass_worker_slots", ('a"b\\c\nd',), (3.0,))])
-    assert written.splitlines()[-1] == r'windlass_worker_slots{worker="a\"b\\c\nd"} 3'
+    written = text([Sample("tidewheel_worker_slots", ('a"b\\c\nd',), (3.0,))])
+    assert written.splitlines()[-1] == r'tidewheel_worker_slots{worker="a\"b\\c\nd"} 3'
 
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
     """``le`` is inclusive; the last bucket has no end."""
     values = (1.0, *(0.0,) * (len(BUCKETS) - 1), 2.0, 7300.5)
     found = scrape(text([Sample(DURATION.name, ("work",), values)]))
-    assert found["windlass_job_duration_seconds_bucket", "work", "0.001"] == 1
-    assert found["windlass_job_duration_seconds_bucket", "work", "3600"] == 1
-    assert found["windlass_job_duration_seconds_bucket", "work", "+Inf"] == 3
-    assert found["windlass_job_duration_seconds_sum", "work"] == 7300.5
-    assert found["windlass_job_duration_seconds_count", "work"] == 3
+    assert found["tidewheel_job_duration_seconds_bucket", "work", "0.001"] == 1
+    assert found["tidewheel_job_duration_seconds_bucket", "work", "3600"] == 1
+    assert found["tidewheel_job_duration_seconds_bucket", "work", "+Inf"] == 3
+    assert found["tidewheel_job_duration_seconds_sum", "work"] == 7300.5
+    assert found["tidewheel_job_duration_seconds_count", "work"] == 3
 
 
 def test_series_of_several_processes_are_added_up() -> None:
     """Bucket by bucket."""
-    from windlass.telemetry.catalogue import LEASES_LOST
+    from tidewheel.telemetry.catalogue import LEASES_LOST
 
     histogram: Any = (DURATION.name, ("work",), (1.0, 2.0, 0.5))
     assert added_up([one(LEASES_LOST, 1), Sample(*histogram), one(LEASES_LOST, 2), Sample(*histogram)]) == [
@@ -242,21 +242,21 @@ def test_series_of_several_processes_are_added_up() -> None:
 
 async def test_a_worker_is_told_of_while_it_runs_and_the_lane_is_not_the_queue() -> None:
     """One that has ended is no worker; jobs of the lane are counted, and its depth is nobody's."""
-    async with Windlass("memory://", metrics=True) as app:
+    async with Tidewheel("memory://", metrics=True) as app:
 
         @app.task(durable=False)
         async def quick() -> None: ...
 
         @app.task
         async def work() -> None:
-            assert ("windlass_worker_ready", "ada") in told(app)
+            assert ("tidewheel_worker_ready", "ada") in told(app)
 
         job = await quick.enqueue()
         await job.result(timeout=PATIENCE)
         await work.enqueue()
         await app.run_until_idle(name="ada")
         found = told(app)
-    assert found["windlass_jobs_completed_total", "quick", "completed"] == 1
-    assert found["windlass_jobs_completed_total", "work", "completed"] == 1
-    assert ("windlass_worker_ready", "ada") not in found
-    assert not any(key[0] == "windlass_queue_depth" for key in found)
+    assert found["tidewheel_jobs_completed_total", "quick", "completed"] == 1
+    assert found["tidewheel_jobs_completed_total", "work", "completed"] == 1
+    assert ("tidewheel_worker_ready", "ada") not in found
+    assert not any(key[0] == "tidewheel_queue_depth" for key in found)

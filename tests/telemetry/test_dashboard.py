@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from windlass.telemetry.catalogue import CATALOGUE
+from tidewheel.telemetry.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "examples/grafana"
@@ -28,11 +28,11 @@ def existing(name: str) -> bool:
 
 
 def named(text: str) -> set[str]:
-    return set(re.findall(r"\bwindlass_[a-z_]+", text))
+    return set(re.findall(r"\btidewheel_[a-z_]+", text))
 
 
 def dashboard() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((GRAFANA / "windlass.json").read_text("utf-8"))
+    loaded: dict[str, Any] = json.loads((GRAFANA / "tidewheel.json").read_text("utf-8"))
     return loaded
 
 
@@ -58,7 +58,7 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 def test_the_dashboard_can_be_imported() -> None:
     """Panels have ids and places of their own, and ask the data source that is chosen."""
     loaded = dashboard()
-    assert (loaded["title"], loaded["uid"]) == ("Windlass", "windlass")
+    assert (loaded["title"], loaded["uid"]) == ("Tidewheel", "tidewheel")
     panels = loaded["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()

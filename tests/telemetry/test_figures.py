@@ -11,21 +11,21 @@ from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from tests.worker.conftest import URLS
 from tests.worker.helpers import until, working
-from windlass import Windlass
-from windlass.model import ClaimRequest, Lane, TopicStats
-from windlass.telemetry.figures import TopicFigures, busiest
-from windlass.telemetry.looking import look
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.model import ClaimRequest, Lane, TopicStats
+from tidewheel.telemetry.figures import TopicFigures, busiest
+from tidewheel.telemetry.looking import look
+from tidewheel.testing.clock import FrozenClock
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
     """Under a clock that stands still; PostgreSQL has a clock of its own."""
-    async with Windlass(URLS[request.param](tmp_path), clock=FrozenClock(), metrics=True) as app:
+    async with Tidewheel(URLS[request.param](tmp_path), clock=FrozenClock(), metrics=True) as app:
         yield app
 
 
-async def test_a_look_tells_depth_age_and_leases_nobody_ends(app: Windlass) -> None:
+async def test_a_look_tells_depth_age_and_leases_nobody_ends(app: Tidewheel) -> None:
     """From counters, but for the leases, which are looked for among the jobs that run longest."""
     clock = app.clock
     assert isinstance(clock, FrozenClock)
@@ -42,7 +42,7 @@ async def test_a_look_tells_depth_age_and_leases_nobody_ends(app: Windlass) -> N
 
 async def test_a_look_is_the_same_on_postgresql() -> None:
     """Depths and running jobs, without the clock's help."""
-    async with Windlass(URLS["postgres"](Path())) as app:
+    async with Tidewheel(URLS["postgres"](Path())) as app:
         await app.enqueue_many("mail", [{}] * 3)
         queue, topics = await look(app.store)
         assert (queue.pending, queue.running, queue.stale_leases) == (3, 0, 0)
@@ -51,8 +51,8 @@ async def test_a_look_is_the_same_on_postgresql() -> None:
 
 async def test_a_worker_looks_by_itself_and_tells_how_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who asks waits for the store."""
-    monkeypatch.setattr("windlass.worker.outlook.FIRST_SECONDS", 0.0)
-    async with Windlass("memory://", metrics=True) as app:
+    monkeypatch.setattr("tidewheel.worker.outlook.FIRST_SECONDS", 0.0)
+    async with Tidewheel("memory://", metrics=True) as app:
 
         @app.task
         async def work() -> None: ...
@@ -65,8 +65,8 @@ async def test_a_worker_looks_by_itself_and_tells_how_long_ago(monkeypatch: pyte
             assert (queue.pending, queue.stale_leases) == (4, 0)
             assert 0 <= queue.age_seconds < PATIENCE
             found = scrape(app.telemetry.prometheus())
-            assert found["windlass_queue_depth", "elsewhere", "pending"] == 4
-            assert found["windlass_worker_slots", "ada"] == 10
+            assert found["tidewheel_queue_depth", "elsewhere", "pending"] == 4
+            assert found["tidewheel_worker_slots", "ada"] == 10
 
 
 def test_of_many_topics_the_busiest_are_told() -> None:

@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from windlass import Context, Fail, Retry, Windlass
-from windlass.integrations.opentelemetry import instrument
+from tidewheel import Context, Fail, Retry, Tidewheel
+from tidewheel.integrations.opentelemetry import instrument
 
 PLANTED = "hunter2-7f3a"
 
@@ -20,7 +20,7 @@ async def test_secrets_and_tenants_stay_out_of_metrics_and_secrets_out_of_spans(
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     traces, meters = TracerProvider(shutdown_on_exit=False), MeterProvider([reader], shutdown_on_exit=False)
     traces.add_span_processor(SimpleSpanProcessor(exporter))
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=traces, meter_provider=meters)
 
         @app.task(max_attempts=2, retry=Retry.fixed(0))
@@ -45,7 +45,7 @@ async def test_secrets_and_tenants_stay_out_of_metrics_and_secrets_out_of_spans(
     meters.shutdown()
     assert data is not None
     assert len(spans) == 6, "two enqueues, four attempts"
-    assert "windlass_job_retries_total" in text
+    assert "tidewheel_job_retries_total" in text
     for told in (text, *spans, data.to_json()):
         assert PLANTED not in told
     for told in (text, data.to_json()):

@@ -25,10 +25,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
-from windlass import Cancel, Context, Every, Fail, Retry, Snooze, Windlass, headers
-from windlass.errors import ConfigurationError, InvalidInput
-from windlass.integrations.opentelemetry import instrument
-from windlass.testing.clock import FrozenClock
+from tidewheel import Cancel, Context, Every, Fail, Retry, Snooze, Tidewheel, headers
+from tidewheel.errors import ConfigurationError, InvalidInput
+from tidewheel.integrations.opentelemetry import instrument
+from tidewheel.testing.clock import FrozenClock
 
 
 class Spans:
@@ -53,17 +53,17 @@ def spans() -> Spans:
 
 
 @pytest.fixture(params=URLS)
-async def app(request: pytest.FixtureRequest, tmp_path: Path, spans: Spans) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path, spans: Spans) -> AsyncIterator[Tidewheel]:
     """An open app that is traced, on each store."""
-    async with Windlass(URLS[request.param](tmp_path), poll_interval=0.05) as app:
+    async with Tidewheel(URLS[request.param](tmp_path), poll_interval=0.05) as app:
         instrument(app, tracer_provider=spans.provider, metrics=False)
         yield app
 
 
 @pytest.fixture
-async def quick(spans: Spans) -> AsyncIterator[Windlass]:
+async def quick(spans: Spans) -> AsyncIterator[Tidewheel]:
     """The same where the store does not matter."""
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
         instrument(app, tracer_provider=spans.provider, metrics=False)
         yield app
 
@@ -74,7 +74,7 @@ def context_of(span: ReadableSpan) -> trace.SpanContext:
     return context
 
 
-async def test_a_job_goes_on_with_the_trace_that_enqueued_it(app: Windlass, spans: Spans) -> None:
+async def test_a_job_goes_on_with_the_trace_that_enqueued_it(app: Tidewheel, spans: Spans) -> None:
     """Request, enqueue, attempt, and what the handler does there: one trace, each inside the one before."""
 
     @app.task(topic="mail")
@@ -94,31 +94,33 @@ async def test_a_job_goes_on_with_the_trace_that_enqueued_it(app: Windlass, span
         assert context_of(child).trace_id == context_of(request).trace_id
     assert (enqueue.kind, execute.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
     assert dict(enqueue.attributes or {}) == {
-        "messaging.system": "windlass",
+        "messaging.system": "tidewheel",
         "messaging.operation.name": "enqueue",
         "messaging.operation.type": "send",
         "messaging.destination.name": "mail",
         "messaging.message.id": str(job.id),
-        "windlass.task": "send",
-        "windlass.tenant": "root",
-        "windlass.duplicate": False,
+        "tidewheel.task": "send",
+        "tidewheel.tenant": "root",
+        "tidewheel.duplicate": False,
     }
     assert dict(execute.attributes or {}) == {
-        "messaging.system": "windlass",
+        "messaging.system": "tidewheel",
         "messaging.operation.name": "execute",
         "messaging.operation.type": "process",
         "messaging.destination.name": "mail",
         "messaging.message.id": str(job.id),
-        "windlass.task": "send",
-        "windlass.attempt": 1,
-        "windlass.tenant": "root",
-        "windlass.worker": "ada",
-        "windlass.outcome": "completed",
+        "tidewheel.task": "send",
+        "tidewheel.attempt": 1,
+        "tidewheel.tenant": "root",
+        "tidewheel.worker": "ada",
+        "tidewheel.outcome": "completed",
     }
     assert execute.status.status_code is StatusCode.UNSET
 
 
-async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(quick: Windlass, spans: Spans) -> None:
+async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(
+    quick: Tidewheel, spans: Spans
+) -> None:
     """A job that is tried for a week must not make a trace of a week."""
 
     @quick.task(max_attempts=3, retry=Retry.fixed(0))
@@ -137,11 +139,11 @@ async def test_a_later_attempt_begins_a_trace_and_links_to_the_enqueue(quick: Wi
         assert span.parent is None
         assert context_of(span).trace_id != context_of(enqueue).trace_id
         assert [link.context.span_id for link in span.links] == [context_of(enqueue).span_id]
-    outcomes = [(span.attributes or {})["windlass.outcome"] for span in (first, *later)]
+    outcomes = [(span.attributes or {})["tidewheel.outcome"] for span in (first, *later)]
     assert outcomes == ["retried", "retried", "completed"]
 
 
-async def test_how_an_attempt_ended_is_told_by_a_code(quick: Windlass, spans: Spans) -> None:
+async def test_how_an_attempt_ended_is_told_by_a_code(quick: Tidewheel, spans: Spans) -> None:
     """Errors by their code, without a message; a job that is cancelled or given back is no error."""
 
     @quick.task(max_attempts=1)
@@ -161,7 +163,7 @@ async def test_how_an_attempt_ended_is_told_by_a_code(quick: Windlass, spans: Sp
         await end.enqueue(how=how)
     await quick.run_until_idle()
     told = {
-        (span.attributes or {})["windlass.outcome"]: (
+        (span.attributes or {})["tidewheel.outcome"]: (
             span.status.status_code,
             span.status.description,
             (span.attributes or {}).get("error.type"),
@@ -178,7 +180,7 @@ async def test_how_an_attempt_ended_is_told_by_a_code(quick: Windlass, spans: Sp
     assert [span.events for span in spans.named("job.execute") if span.events] == []
 
 
-async def test_a_plain_function_on_a_thread_is_inside_its_span(quick: Windlass, spans: Spans) -> None:
+async def test_a_plain_function_on_a_thread_is_inside_its_span(quick: Tidewheel, spans: Spans) -> None:
     """And so is a job it enqueues."""
 
     @quick.task
@@ -199,7 +201,7 @@ async def test_a_plain_function_on_a_thread_is_inside_its_span(quick: Windlass, 
     assert context_of(of_after).trace_id == context_of(of_work).trace_id
 
 
-async def test_jobs_side_by_side_do_not_get_into_each_others_traces(quick: Windlass, spans: Spans) -> None:
+async def test_jobs_side_by_side_do_not_get_into_each_others_traces(quick: Tidewheel, spans: Spans) -> None:
     """A slot runs one job after another, and several slots take turns."""
 
     @quick.task
@@ -223,7 +225,7 @@ async def test_jobs_side_by_side_do_not_get_into_each_others_traces(quick: Windl
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-async def test_jobs_written_together_share_one_span(quick: Windlass, spans: Spans) -> None:
+async def test_jobs_written_together_share_one_span(quick: Tidewheel, spans: Spans) -> None:
     """A span for each of ten thousand would cost more than writing them."""
 
     @quick.task
@@ -240,7 +242,7 @@ async def test_jobs_written_together_share_one_span(quick: Windlass, spans: Span
 
 async def test_a_job_in_a_transaction_of_yours_carries_the_trace(tmp_path: Path, spans: Spans) -> None:
     """The span ends when it is written; whether that commits nobody can say by then."""
-    async with Windlass(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
+    async with Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
         instrument(app, tracer_provider=spans.provider, metrics=False)
 
         @app.task
@@ -257,7 +259,7 @@ async def test_a_job_in_a_transaction_of_yours_carries_the_trace(tmp_path: Path,
 
 
 async def test_an_enqueue_that_fails_is_an_error_without_its_message(
-    quick: Windlass, spans: Spans, monkeypatch: pytest.MonkeyPatch
+    quick: Tidewheel, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its span ends, and the caller gets the error as ever."""
 
@@ -287,7 +289,7 @@ def with_baggage(**entries: str) -> Iterator[None]:
         otel_context.detach(token)
 
 
-async def test_baggage_goes_along_as_far_as_there_is_room(quick: Windlass, spans: Spans) -> None:
+async def test_baggage_goes_along_as_far_as_there_is_room(quick: Tidewheel, spans: Spans) -> None:
     """What does not fit into the headers is left behind; the trace and the job are not."""
     seen: list[int] = []
 
@@ -307,7 +309,7 @@ async def test_baggage_goes_along_as_far_as_there_is_room(quick: Windlass, spans
 
 
 async def test_a_broken_span_processor_harms_no_job(
-    quick: Windlass, caplog: pytest.LogCaptureFixture
+    quick: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What others plug into the SDK may raise; the job runs, is settled, and somebody is told."""
 
@@ -322,7 +324,7 @@ async def test_a_broken_span_processor_harms_no_job(
 
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(Broken())
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=provider, metrics=False)
 
         @app.task
@@ -335,11 +337,11 @@ async def test_a_broken_span_processor_harms_no_job(
     assert "a span could not be begun" in caplog.text
 
 
-async def test_an_app_is_instrumented_once(quick: Windlass, spans: Spans) -> None:
+async def test_an_app_is_instrumented_once(quick: Tidewheel, spans: Spans) -> None:
     """Twice would be two of everything."""
     with pytest.raises(ConfigurationError, match="instrumented already"):
         instrument(quick, tracer_provider=spans.provider)
-    measured = Windlass("memory://")
+    measured = Tidewheel("memory://")
     provider = MeterProvider(shutdown_on_exit=False)
     instrument(measured, spans=False, meter_provider=provider)
     with pytest.raises(ConfigurationError, match="instrumented already"):
@@ -350,7 +352,7 @@ async def test_the_same_metrics_are_instruments(spans: Spans) -> None:
     """By the same names, with the same labels as attributes."""
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, spans=False, meter_provider=provider)
 
         @app.task
@@ -367,10 +369,10 @@ async def test_the_same_metrics_are_instruments(spans: Spans) -> None:
         for metric in scope.metrics
         for point in metric.data.data_points
     }
-    submitted: Any = found["windlass_jobs_submitted_total", "work", "work"]
-    completed: Any = found["windlass_jobs_completed_total", "work", "completed"]
-    ran: Any = found["windlass_job_duration_seconds", "work"]
-    waited: Any = found["windlass_job_wait_seconds", "work"]
+    submitted: Any = found["tidewheel_jobs_submitted_total", "work", "work"]
+    completed: Any = found["tidewheel_jobs_completed_total", "work", "completed"]
+    ran: Any = found["tidewheel_job_duration_seconds", "work"]
+    waited: Any = found["tidewheel_job_wait_seconds", "work"]
     assert (submitted.value, completed.value) == (2, 2)
     assert (ran.count, waited.count) == (2, 2)
     assert ran.explicit_bounds[0] == 0.001
@@ -380,8 +382,8 @@ async def test_the_same_metrics_are_instruments(spans: Spans) -> None:
 async def test_a_second_has_so_many_spans(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more attempts the later ones have none; what their handlers do belongs to the enqueue."""
     now = 0.0
-    monkeypatch.setattr("windlass.integrations.opentelemetry.time.monotonic", lambda: now)
-    async with Windlass("memory://") as app:
+    monkeypatch.setattr("tidewheel.integrations.opentelemetry.time.monotonic", lambda: now)
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=3)
 
         @app.task
@@ -405,7 +407,7 @@ async def test_a_trace_that_nobody_keeps_is_not_recorded_here_either(spans: Span
     """It was decided when the job was enqueued; what the handler does goes by the same word."""
     seen: list[trace.SpanContext] = []
     unsampled = TracerProvider(sampling.ALWAYS_OFF, shutdown_on_exit=False)
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=spans.provider, metrics=False)
 
         @app.task
@@ -423,7 +425,7 @@ async def test_a_trace_that_nobody_keeps_is_not_recorded_here_either(spans: Span
 
 
 async def test_a_batch_is_one_span_that_links_to_the_enqueueing_of_each_job(
-    app: Windlass, spans: Spans
+    app: Tidewheel, spans: Spans
 ) -> None:
     """It belongs to no trace of theirs alone; what the handler does is inside it."""
 
@@ -441,24 +443,24 @@ async def test_a_batch_is_one_span_that_links_to_the_enqueueing_of_each_job(
     assert context_of(execute).trace_id not in {context.trace_id for context in enqueued}
     assert [link.context.span_id for link in execute.links] == [context.span_id for context in enqueued]
     assert [dict(link.attributes or {}) for link in execute.links] == [
-        {"messaging.message.id": str(job.id), "windlass.attempt": 1} for job in jobs
+        {"messaging.message.id": str(job.id), "tidewheel.attempt": 1} for job in jobs
     ]
     assert dict(execute.attributes or {}) == {
-        "messaging.system": "windlass",
+        "messaging.system": "tidewheel",
         "messaging.operation.name": "execute",
         "messaging.operation.type": "process",
         "messaging.destination.name": "work",
         "messaging.batch.message_count": 3,
-        "windlass.task": "work",
-        "windlass.tenant": "root",
-        "windlass.worker": "ada",
-        "windlass.outcome": "mixed",
-        "windlass.errors": 1,
+        "tidewheel.task": "work",
+        "tidewheel.tenant": "root",
+        "tidewheel.worker": "ada",
+        "tidewheel.outcome": "mixed",
+        "tidewheel.errors": 1,
     }
     assert execute.status.status_code is StatusCode.UNSET, "some failed, the call did not"
 
 
-async def test_a_batch_of_one_is_a_run_like_any_other(quick: Windlass, spans: Spans) -> None:
+async def test_a_batch_of_one_is_a_run_like_any_other(quick: Tidewheel, spans: Spans) -> None:
     """And a call that fails for all is an error, with a code that they share."""
 
     @quick.task(batch=10, max_attempts=1)
@@ -474,13 +476,13 @@ async def test_a_batch_of_one_is_a_run_like_any_other(quick: Windlass, spans: Sp
     await quick.run_until_idle()
     together = spans.named("job.execute")[1]
     assert (alone.status.description, together.status.description) == ("handler_error", "handler_error")
-    assert (together.attributes or {})["windlass.outcome"] == "failed"
-    assert (together.attributes or {})["windlass.errors"] == 2
+    assert (together.attributes or {})["tidewheel.outcome"] == "failed"
+    assert (together.attributes or {})["tidewheel.errors"] == 2
 
 
 async def test_a_batch_beyond_the_bound_is_not_recorded(spans: Spans) -> None:
     """One call is one of so many in a second, and nothing of it leaks into what the slot does next."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=1)
 
         @app.task(batch=2)
@@ -499,7 +501,7 @@ async def test_a_batch_beyond_the_bound_is_not_recorded(spans: Spans) -> None:
 async def test_baggage_goes_along_also_without_a_span(spans: Spans) -> None:
     """A handler that goes by it must not do something else when there is much to do."""
     seen: list[object] = []
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=spans.provider, metrics=False, spans_per_second=1)
 
         @app.task
@@ -519,7 +521,7 @@ async def test_an_unsampled_trace_stays_so_beside_carried_variables(spans: Spans
     always = TracerProvider(sampling.ALWAYS_ON, shutdown_on_exit=False)
     always.add_span_processor(SimpleSpanProcessor(spans.exporter))
     shift: ContextVar[str] = ContextVar("shift")
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         instrument(app, tracer_provider=unsampled, metrics=False)
         app.carry(shift)
 
@@ -533,7 +535,7 @@ async def test_an_unsampled_trace_stays_so_beside_carried_variables(spans: Spans
     assert spans.named("job.execute") == []
 
 
-async def test_a_copy_has_nothing_of_the_trace_before(quick: Windlass, spans: Spans) -> None:
+async def test_a_copy_has_nothing_of_the_trace_before(quick: Tidewheel, spans: Spans) -> None:
     """The state and the baggage of another trace do not belong to the one that the copy is part of."""
 
     seen: list[dict[str, str]] = []
@@ -559,7 +561,7 @@ def propagators() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("propagators")
-async def test_a_broken_propagator_harms_no_job(quick: Windlass, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_propagator_harms_no_job(quick: Tidewheel, caplog: pytest.LogCaptureFixture) -> None:
     """Neither where jobs come in nor where they run."""
 
     class Broken(TraceContextTextMapPropagator):
@@ -594,7 +596,7 @@ async def test_a_broken_meter_harms_no_worker(caplog: pytest.LogCaptureFixture) 
     def broken(task: str, run_seconds: float, wait_seconds: float) -> None:
         raise OSError(task, run_seconds, wait_seconds)
 
-    async with Windlass("memory://", metrics=True) as app:
+    async with Tidewheel("memory://", metrics=True) as app:
         app.telemetry.count().run_listeners += (broken,)
 
         @app.task
@@ -602,14 +604,14 @@ async def test_a_broken_meter_harms_no_worker(caplog: pytest.LogCaptureFixture) 
 
         await work.enqueue_many([{}, {}])
         assert await app.run_until_idle() == 2
-        assert 'windlass_jobs_completed_total{task="work",state="completed"} 2' in app.telemetry.prometheus()
+        assert 'tidewheel_jobs_completed_total{task="work",state="completed"} 2' in app.telemetry.prometheus()
     assert "runs could not be told" in caplog.text
 
 
 async def test_what_a_schedule_makes_is_traced_and_counted(spans: Spans) -> None:
     """By its time or by hand: it is an enqueue of the process that does it."""
     clock = FrozenClock()
-    async with Windlass("memory://", clock=clock, metrics=True) as app:
+    async with Tidewheel("memory://", clock=clock, metrics=True) as app:
         instrument(app, tracer_provider=spans.provider, metrics=False)
 
         @app.task(schedule=Every(60))
@@ -621,7 +623,7 @@ async def test_what_a_schedule_makes_is_traced_and_counted(spans: Spans) -> None
         await app.schedules.run("tick")
         await app.run_until_idle()
         told = app.telemetry.prometheus()
-    assert 'windlass_jobs_submitted_total{task="tick",topic="tick"} 2' in told
+    assert 'tidewheel_jobs_submitted_total{task="tick",topic="tick"} 2' in told
     parents = [span.parent.span_id for span in spans.named("job.execute") if span.parent is not None]
     assert parents == [context_of(span).span_id for span in spans.named("job.enqueue")]
     assert len(parents) == 2
@@ -630,7 +632,7 @@ async def test_what_a_schedule_makes_is_traced_and_counted(spans: Spans) -> None
 def test_a_limit_of_spans_is_a_number_of_them(spans: Spans) -> None:
     """Zero would be tracing without spans, which is another switch."""
     with pytest.raises(InvalidInput, match="spans_per_second is 0"):
-        instrument(Windlass("memory://"), tracer_provider=spans.provider, spans_per_second=0)
+        instrument(Tidewheel("memory://"), tracer_provider=spans.provider, spans_per_second=0)
 
 
 PROGRAM = """
@@ -638,12 +640,12 @@ import sys
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-from windlass import Windlass
-from windlass.integrations.opentelemetry import instrument
+from tidewheel import Tidewheel
+from tidewheel.integrations.opentelemetry import instrument
 
 provider = TracerProvider(shutdown_on_exit=False)
 trace.set_tracer_provider(provider)
-app = Windlass("memory://")
+app = Tidewheel("memory://")
 instrument(app, metrics=False)
 
 

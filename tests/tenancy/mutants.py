@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-import windlass.stores
-from windlass.stores.postgres import PostgresStore
-from windlass.stores.protocol import Store
-from windlass.stores.queries import Queries
+import tidewheel.stores
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.protocol import Store
+from tidewheel.stores.queries import Queries
 
-STORES = Path(windlass.stores.__file__).parent
+STORES = Path(tidewheel.stores.__file__).parent
 
 # `x.tenant = …` in SQL: with a parameter, a variable, a column or an array of one, or `min(tenant) =
 # max(tenant)`; and the choice to tell what is of all tenants together.
@@ -166,7 +166,7 @@ def _python_mutants(store: str) -> Iterator[Mutant]:
             continue
         for position, (function, node) in enumerate(_python_sites(ast.parse(source))):
             place = f"{path.name}:{function}#{position}"
-            module = f"windlass.stores.{store}.{path.stem}"
+            module = f"tidewheel.stores.{store}.{path.stem}"
             yield PythonMutant(store, place, ast.unparse(node), module, function, position)
 
 
@@ -184,7 +184,7 @@ class StatementMutant(Mutant):
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        before = Queries(f"windlass.stores.{self.store}.sql", self.file)[self.statement]
+        before = Queries(f"tidewheel.stores.{self.store}.sql", self.file)[self.statement]
         after = before[: self.start] + self.without + before[self.start + len(self.text) :]
         # Without the predicate the index of tenants could not serve, and SQLite would refuse the statement.
         after = after.replace("INDEXED BY {index}", "").replace("{hint}", "")
@@ -192,7 +192,7 @@ class StatementMutant(Mutant):
         old, new = before.splitlines()[line], after.splitlines()[line]
         undo: list[tuple[dict[str, Any], str, Any]] = []
         for name, module in list(sys.modules.items()):
-            if not name.startswith(f"windlass.stores.{self.store}."):
+            if not name.startswith(f"tidewheel.stores.{self.store}."):
                 continue
             for attribute, value in list(vars(module).items()):
                 if isinstance(value, Queries) and value._where.endswith(f"/{self.file}"):
@@ -211,7 +211,7 @@ class StatementMutant(Mutant):
 
 def _statement_mutants(store: str, pattern: re.Pattern[str]) -> Iterator[Mutant]:
     for path in sorted((STORES / store / "sql").glob("*.sql")):
-        queries = Queries(f"windlass.stores.{store}.sql", path.name)
+        queries = Queries(f"tidewheel.stores.{store}.sql", path.name)
         for name in queries.names():
             for number, found in enumerate(pattern.finditer(queries[name]), 1):
                 without = _WITHOUT.get(found[0], "true")
@@ -303,7 +303,7 @@ def _condition_mutants(store: str) -> Iterator[Mutant]:
                 continue
             if any(isinstance(key, ast.Constant) and key.value == "tenant" for key in node.value.keys):
                 target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-                table, module = ast.unparse(target), f"windlass.stores.{store}.{path.stem}"
+                table, module = ast.unparse(target), f"tidewheel.stores.{store}.{path.stem}"
                 yield ConditionMutant(store, f"{path.name}:{table}", "tenant", module, table)
 
 

@@ -13,20 +13,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
-from windlass import (
+from tidewheel import (
     Count,
     Job,
     JobPage,
     SecurityContext,
     Stats,
+    Tidewheel,
+    TidewheelError,
     TopicStats,
-    Windlass,
-    WindlassError,
     acting_as,
 )
-from windlass.model import ClaimRequest, JobError, Lane, Settlement
-from windlass.outcome import Completed, Failed, Outcome
-from windlass.testing.clock import FrozenClock
+from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
+from tidewheel.outcome import Completed, Failed, Outcome
+from tidewheel.testing.clock import FrozenClock
 
 TOPICS = ("mail", "reports", "billing")
 KEYS = (None, None, "k1", "k2", "k3")
@@ -48,14 +48,14 @@ FIELDS = (
     *("claimed_at", "started_at", "finished_at", "leased_until"),
 )
 
-Verb = Callable[[Windlass, "Side"], Awaitable[Any]]
+Verb = Callable[[Tidewheel, "Side"], Awaitable[Any]]
 
 
 @dataclass
 class Side:
     """One tenant's jobs as one app knows them, in the order of their making."""
 
-    app: Windlass
+    app: Tidewheel
     ids: list[UUID] = field(default_factory=list)
     handles: list[Job[Any]] = field(default_factory=list)
     cursor: int | None = None
@@ -72,7 +72,7 @@ class Side:
         """What came of it, in common words."""
         try:
             return self._words(await verb(self.app, self))
-        except WindlassError as error:
+        except TidewheelError as error:
             text = str(error)
             for job_id, place in self.known.items():
                 text = text.replace(str(job_id), f"<{place}>")
@@ -96,7 +96,7 @@ class Side:
 class Tenant:
     """One of the two, on both sides."""
 
-    def __init__(self, name: str, shared: Windlass, alone: Windlass) -> None:
+    def __init__(self, name: str, shared: Tidewheel, alone: Tidewheel) -> None:
         self.context = SecurityContext(name, user_id=f"{name}-user", correlation_id=f"{name}-request")
         self.here, self.alone = Side(shared), Side(alone)
 
@@ -110,7 +110,7 @@ class Pair:
     """Both, and the dice."""
 
     def __init__(
-        self, shared: Windlass, alone: tuple[Windlass, Windlass], clock: FrozenClock, seed: int
+        self, shared: Tidewheel, alone: tuple[Tidewheel, Tidewheel], clock: FrozenClock, seed: int
     ) -> None:
         self.shared = shared
         self.clock = clock
@@ -170,7 +170,7 @@ class Pair:
         return {name: value for name, value in chosen.items() if value is not None}
 
 
-async def _work(app: Windlass) -> None:
+async def _work(app: Tidewheel) -> None:
     lanes = tuple(Lane(topic) for topic in (*TOPICS, "send"))
     while jobs := (await app.store.claim(ClaimRequest("worker", lanes, 1000, LEASE_SECONDS))).jobs:
         ended: list[Settlement] = []
@@ -255,7 +255,7 @@ def use_the_others_handle(pair: Pair, tenant: Tenant, other: Tenant) -> Verb:
     stolen = pair.dice.choice(other.here.handles)
     missing = stolen.id
 
-    async def use(app: Windlass, side: Side) -> Any:
+    async def use(app: Tidewheel, side: Side) -> Any:
         if side is tenant.here:
             return await getattr(Job(app, stolen.record), verb)()
         return await app.get(missing)
@@ -305,14 +305,14 @@ def topics(_pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
 def questions(pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
     question = pair.dice.choice(["outstanding", "failed", "stuck", "durations", "duplicates", "last_hour"])
 
-    async def ask(app: Windlass, _side: Side) -> str:
+    async def ask(app: Tidewheel, _side: Side) -> str:
         return _without_ids(asdict(await getattr(app.questions, question)()))
 
     return ask
 
 
 def task_stats(_pair: Pair, _tenant: Tenant, _other: Tenant) -> Verb:
-    async def ask(app: Windlass, _side: Side) -> str:
+    async def ask(app: Tidewheel, _side: Side) -> str:
         return repr(await app.task_stats())
 
     return ask

@@ -17,7 +17,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.stores.urls import STORES
-from windlass import (
+from tidewheel import (
     ConfigurationError,
     Every,
     InvalidInput,
@@ -25,8 +25,8 @@ from windlass import (
     JobNotFound,
     NotPermitted,
     SecurityContext,
-    Windlass,
-    WindlassError,
+    Tidewheel,
+    TidewheelError,
     WrongState,
     acting_as,
 )
@@ -36,15 +36,15 @@ GLOBEX = SecurityContext("globex")
 
 
 @pytest.fixture(params=STORES)
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
-    async with Windlass(STORES[request.param](tmp_path), poll_interval=0.05) as app:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel(STORES[request.param](tmp_path), poll_interval=0.05) as app:
         yield app
 
 
 @pytest.fixture
-async def memory() -> AsyncIterator[Windlass]:
+async def memory() -> AsyncIterator[Tidewheel]:
     """For what no store can make a difference to."""
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
         yield app
 
 
@@ -114,7 +114,7 @@ def test_a_context_that_is_left_elsewhere_says_so() -> None:
 # -- enqueueing ---------------------------------------------------------------------------------------------
 
 
-async def test_new_jobs_are_the_tenants(app: Windlass) -> None:
+async def test_new_jobs_are_the_tenants(app: Tidewheel) -> None:
     """However they are enqueued, with whatever task or options were made before; what the call says itself
     about user, service and correlation stays.
     """
@@ -144,14 +144,14 @@ async def test_new_jobs_are_the_tenants(app: Windlass) -> None:
 
 async def test_the_setting_is_for_the_system_only(tmp_path: Path) -> None:
     """A tenant set for the app is the default where nobody acts; it is no reason to refuse others."""
-    async with Windlass("memory://", tenant="house") as app:
+    async with Tidewheel("memory://", tenant="house") as app:
         assert (await app.enqueue("mail")).tenant == "house"
         assert (await app.enqueue("mail", tenant="other")).tenant == "other"
         with acting_as(ACME):
             assert (await app.enqueue("mail")).tenant == "acme"
 
 
-async def test_another_tenant_is_refused_wherever_it_is_named(memory: Windlass) -> None:
+async def test_another_tenant_is_refused_wherever_it_is_named(memory: Tidewheel) -> None:
     """In options made now or before, in filters, in statistics; nothing is written."""
 
     @memory.task
@@ -188,7 +188,7 @@ async def _through(door: Callable[[], Any]) -> None:
         await found
 
 
-async def test_the_root_tenant_is_given_to_nobody(memory: Windlass) -> None:
+async def test_the_root_tenant_is_given_to_nobody(memory: Tidewheel) -> None:
     """Its jobs run for all tenants, so its name is refused at every door; leaving it out makes such jobs."""
 
     @memory.task
@@ -213,7 +213,7 @@ async def test_the_root_tenant_is_given_to_nobody(memory: Windlass) -> None:
     assert {job.tenant for job in await memory.jobs(tenant="root")} == {"root"}
 
 
-async def test_the_own_tenant_may_be_named(memory: Windlass) -> None:
+async def test_the_own_tenant_may_be_named(memory: Tidewheel) -> None:
     """It says nothing new."""
     with acting_as(ACME):
         job = await memory.enqueue("mail", tenant="acme")
@@ -223,7 +223,7 @@ async def test_the_own_tenant_may_be_named(memory: Windlass) -> None:
         assert await memory.delete_all(tenant="acme") == 1
 
 
-async def test_a_bulk_verb_still_has_to_say_which_jobs(memory: Windlass) -> None:
+async def test_a_bulk_verb_still_has_to_say_which_jobs(memory: Tidewheel) -> None:
     """The tenant in force is nobody's choice: "all of mine" has to be said."""
     with acting_as(ACME):
         await memory.enqueue("mail")
@@ -238,12 +238,12 @@ async def test_a_bulk_verb_still_has_to_say_which_jobs(memory: Windlass) -> None
 
 
 async def _told(verb: Callable[..., Any], job_id: UUID, *more: float) -> tuple[type, str]:
-    with pytest.raises(WindlassError) as caught:
+    with pytest.raises(TidewheelError) as caught:
         await asyncio.wait_for(verb(job_id, *more), PATIENCE)
     return type(caught.value), str(caught.value).replace(str(job_id), "…")
 
 
-async def test_another_tenants_job_is_as_one_that_never_was(app: Windlass) -> None:
+async def test_another_tenants_job_is_as_one_that_never_was(app: Tidewheel) -> None:
     """The same error in the same words, at once: also where an own job would be waited for."""
     foreign = await app.enqueue("mail", tenant="globex")
     nobodys = uuid4()
@@ -256,7 +256,7 @@ async def test_another_tenants_job_is_as_one_that_never_was(app: Windlass) -> No
     assert (await app.get(foreign.id)).state == "pending"
 
 
-async def test_a_handle_obeys_the_context_of_the_moment(app: Windlass) -> None:
+async def test_a_handle_obeys_the_context_of_the_moment(app: Tidewheel) -> None:
     """Not that of its making: a handle that is passed on opens nothing."""
     job = await app.enqueue("mail", tenant="globex")
     with acting_as(ACME):
@@ -272,7 +272,7 @@ async def test_a_handle_obeys_the_context_of_the_moment(app: Windlass) -> None:
         await job.refresh()
 
 
-async def test_a_result_is_waited_for_under_the_context_of_the_call(memory: Windlass) -> None:
+async def test_a_result_is_waited_for_under_the_context_of_the_call(memory: Tidewheel) -> None:
     """Two tenants and the system wait at once, for the same jobs: each hears what is its own."""
 
     @memory.task
@@ -292,7 +292,7 @@ async def test_a_result_is_waited_for_under_the_context_of_the_call(memory: Wind
     assert (await own, await system) == ("sent", "sent")
 
 
-async def test_what_is_about_all_tenants_is_refused(memory: Windlass) -> None:
+async def test_what_is_about_all_tenants_is_refused(memory: Tidewheel) -> None:
     """As such, with the way out; in the system context it works."""
     memory.task(name="t")(lambda: None)
     calls: list[Callable[[], Any]] = [
@@ -321,7 +321,7 @@ async def test_what_is_about_all_tenants_is_refused(memory: Windlass) -> None:
 async def test_tenants_can_be_required_to_be_uuids() -> None:
     """With ``tenant_uuids``, in one spelling each; the root tenant is the system's own."""
     good = "0190a5b2-7c3d-7e4f-8a9b-0c1d2e3f4a5b"
-    async with Windlass("memory://", tenant_uuids=True) as app:
+    async with Tidewheel("memory://", tenant_uuids=True) as app:
         assert (await app.enqueue("mail")).tenant == "root"
         assert (await app.enqueue("mail", tenant=good)).tenant == good
         with acting_as(SecurityContext(good)):
@@ -332,10 +332,10 @@ async def test_tenants_can_be_required_to_be_uuids() -> None:
                 with pytest.raises(InvalidInput, match=r"a UUID in lower case with hyphens \(tenant_uuids\)"):
                     await call()
     with pytest.raises(ConfigurationError, match="tenant_uuids"):
-        Windlass("memory://", tenant_uuids=True, tenant="acme")
+        Tidewheel("memory://", tenant_uuids=True, tenant="acme")
 
 
-def _uses(app: Windlass, tenant: str) -> list[Callable[[], Any]]:
+def _uses(app: Tidewheel, tenant: str) -> list[Callable[[], Any]]:
     def acting(call: Callable[[], Any]) -> Callable[[], Any]:
         async def run() -> None:
             with acting_as(SecurityContext(tenant)):
@@ -357,7 +357,7 @@ def _uses(app: Windlass, tenant: str) -> list[Callable[[], Any]]:
 # -- at once ------------------------------------------------------------------------------------------------
 
 
-async def test_tenants_at_once_on_one_event_loop_do_not_mix(app: Windlass) -> None:
+async def test_tenants_at_once_on_one_event_loop_do_not_mix(app: Tidewheel) -> None:
     """Requests of many tenants take turns at every await."""
 
     async def request(number: int) -> None:
@@ -378,7 +378,7 @@ async def test_tenants_at_once_on_one_event_loop_do_not_mix(app: Windlass) -> No
 
 def test_tenants_at_once_on_threads_do_not_mix(tmp_path: Path) -> None:
     """The same for blocking code: all threads share the one behind ``.sync``."""
-    app = Windlass(f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}?synchronous=normal")
+    app = Tidewheel(f"sqlite:///{(tmp_path / 'jobs.db').as_posix()}?synchronous=normal")
     together = threading.Barrier(8)
 
     def request(number: int) -> None:
@@ -403,7 +403,7 @@ def test_tenants_at_once_on_threads_do_not_mix(tmp_path: Path) -> None:
         app.sync.close()
 
 
-async def test_what_a_context_starts_stays_in_it(memory: Windlass) -> None:
+async def test_what_a_context_starts_stays_in_it(memory: Tidewheel) -> None:
     """Tasks and threads made inside keep acting for the tenant after the block has ended."""
     go = asyncio.Event()
 

@@ -11,31 +11,31 @@ from typing import Any
 import pytest
 
 from tests.stores.urls import STORES
-from windlass import (
+from tidewheel import (
     InvalidInput,
     JobFailed,
     JobNotFound,
     NotPermitted,
     SecurityContext,
-    Windlass,
+    Tidewheel,
     acting_as,
 )
-from windlass.testing import in_memory, inline
+from tidewheel.testing import in_memory, inline
 
 ACME = SecurityContext("acme", user_id="ada", service_id="web", correlation_id="request-1")
 
 
 @pytest.fixture(params=STORES)
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
-    async with Windlass(STORES[request.param](tmp_path), poll_interval=0.05) as app:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel(STORES[request.param](tmp_path), poll_interval=0.05) as app:
         yield app
 
 
-async def _run(app: Windlass, **options: Any) -> None:
+async def _run(app: Tidewheel, **options: Any) -> None:
     await app.run_until_idle(handle_signals=False, **options)
 
 
-async def test_the_context_is_the_jobs_owner(app: Windlass) -> None:
+async def test_the_context_is_the_jobs_owner(app: Tidewheel) -> None:
     """Tenant, user, service and correlation, as they were when it was enqueued; on the event loop and on
     threads. Nothing of it is left for the next job in the slot.
     """
@@ -63,7 +63,7 @@ async def test_the_context_is_the_jobs_owner(app: Windlass) -> None:
     assert SecurityContext.current() is None
 
 
-async def test_what_a_handler_enqueues_is_its_tenants(app: Windlass) -> None:
+async def test_what_a_handler_enqueues_is_its_tenants(app: Tidewheel) -> None:
     """With the same correlation, user and service, unless it says otherwise; from threads, too."""
     made: list[Any] = []
 
@@ -93,7 +93,7 @@ async def test_what_a_handler_enqueues_is_its_tenants(app: Windlass) -> None:
     assert sorted(job.correlation_id or "" for job in made) == ["another", *["request-1"] * 3]
 
 
-async def test_what_a_system_job_enqueues_is_the_systems(app: Windlass) -> None:
+async def test_what_a_system_job_enqueues_is_the_systems(app: Tidewheel) -> None:
     """Jobs of the root tenant run in the system context: they may enqueue for anybody."""
     made = []
 
@@ -108,7 +108,7 @@ async def test_what_a_system_job_enqueues_is_the_systems(app: Windlass) -> None:
     assert [job.tenant for job in made] == ["root", "globex"]
 
 
-async def test_a_handler_sees_its_own_tenant_only(app: Windlass) -> None:
+async def test_a_handler_sees_its_own_tenant_only(app: Tidewheel) -> None:
     """Everything it asks is narrowed, and what is about all tenants is refused; ``acting_as(None)`` is the
     way out, where it is meant.
     """
@@ -137,7 +137,7 @@ async def test_a_handler_sees_its_own_tenant_only(app: Windlass) -> None:
     assert told == {"count": 1, "all": 2, "again": 1}
 
 
-async def test_what_a_handler_does_to_its_context_ends_with_it(app: Windlass) -> None:
+async def test_what_a_handler_does_to_its_context_ends_with_it(app: Tidewheel) -> None:
     """One that enters another context and never leaves it, or dies in it, does nobody harm."""
     seen = []
 
@@ -170,7 +170,7 @@ async def test_what_a_handler_does_to_its_context_ends_with_it(app: Windlass) ->
 
 async def test_whatever_a_handler_is_awaited_as_it_acts_for_its_tenant() -> None:
     """Compiled coroutines are none of Python's own; their code runs in the handler's context all the same."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     seen = []
 
     class Compiled:
@@ -191,7 +191,7 @@ async def test_whatever_a_handler_is_awaited_as_it_acts_for_its_tenant() -> None
 
 async def test_jobs_of_many_tenants_at_once_do_not_mix() -> None:
     """Handlers of different tenants take turns on one event loop and on threads, each in its own context."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     started = asyncio.Barrier(10)
 
     @app.task
@@ -215,7 +215,7 @@ async def test_jobs_of_many_tenants_at_once_do_not_mix() -> None:
         assert (await app.count(state="completed")).total == 10
 
 
-async def _all(app: Windlass, **filters: Any) -> AsyncIterator[Any]:
+async def _all(app: Tidewheel, **filters: Any) -> AsyncIterator[Any]:
     cursor = None
     while True:
         page = await app.jobs(limit=200, cursor=cursor, **filters)
@@ -229,7 +229,7 @@ async def _all(app: Windlass, **filters: Any) -> AsyncIterator[Any]:
 @pytest.mark.parametrize("start", ["run", "run_until_idle"])
 async def test_a_worker_does_not_run_for_one_tenant(start: str) -> None:
     """It serves all of them; what is in force where it runs would be in force for every handler."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     app.task(name="t")(lambda: None)
     async with app:
         worker = app.worker(handle_signals=False)
@@ -243,7 +243,7 @@ async def test_a_worker_does_not_run_for_one_tenant(start: str) -> None:
 
 async def test_inline_mode_works_under_a_context() -> None:
     """Tests of a service run its tasks at once, whoever enqueues; handlers act for their owners."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     seen = []
 
     @app.task(max_attempts=1)
@@ -265,7 +265,7 @@ async def test_inline_mode_works_under_a_context() -> None:
 
 async def test_handlers_without_a_tenant_pay_nothing() -> None:
     """For system jobs no context variable is set, not even to None."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     names = []
 
     @app.task
@@ -281,4 +281,4 @@ async def test_handlers_without_a_tenant_pay_nothing() -> None:
         await look_on_a_thread.enqueue()
         await _run(app)
     assert len(names) == 2
-    assert not [name for found in names for name in found if name == "windlass_security_context"]
+    assert not [name for found in names for name in found if name == "tidewheel_security_context"]

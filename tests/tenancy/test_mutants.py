@@ -22,11 +22,11 @@ from tests.servers.warm import WarmConnections, warm_connections
 from tests.stores.urls import PACKED, STORES, made
 from tests.tenancy.mutants import STORES as SOURCES
 from tests.tenancy.mutants import Mutant, mutants
-from windlass.errors import LimitExceeded
-from windlass.stores.protocol import Store, StoreLimits
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance import tenants
-from windlass.testing.conformance.building import job, put
+from tidewheel.errors import LimitExceeded
+from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance import tenants
+from tidewheel.testing.conformance.building import job, put
 
 AT_LEAST = {"memory": 9, "sqlite": 27, "postgres": 32}
 """How many predicates there are. More are welcome; fewer mean that one was lost, or is not found any more."""

@@ -13,10 +13,19 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.stores.urls import STORES
-from windlass import Job, JobNotFound, SecurityContext, Windlass, acting_as
-from windlass.conditions import Compare, ComparePayload, Comparison, Condition, Field, HoldsText, InState, Not
-from windlass.model import Shown, State
-from windlass.stores import protocol
+from tidewheel import Job, JobNotFound, SecurityContext, Tidewheel, acting_as
+from tidewheel.conditions import (
+    Compare,
+    ComparePayload,
+    Comparison,
+    Condition,
+    Field,
+    HoldsText,
+    InState,
+    Not,
+)
+from tidewheel.model import Shown, State
+from tidewheel.stores import protocol
 
 TENANT = SecurityContext("acme")
 EQUAL = Comparison.EQUAL
@@ -32,8 +41,8 @@ MINE: dict[str, Condition] = {
 
 
 @pytest.fixture(params=STORES)
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
-    app = Windlass(STORES[request.param](tmp_path), poll_interval=0.05)
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
+    app = Tidewheel(STORES[request.param](tmp_path), poll_interval=0.05)
 
     @app.task(name="mine", topic="mine")
     async def mine(owner: str) -> str:
@@ -47,7 +56,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[W
         yield app
 
 
-async def _fill(app: Windlass) -> tuple[list[Job[Any]], list[Job[Any]]]:
+async def _fill(app: Tidewheel) -> tuple[list[Job[Any]], list[Job[Any]]]:
     """Some jobs of this tenant: those in view, and those out of it."""
     with acting_as(TENANT):
         mine = [await app.enqueue("mine", {"owner": "me"}, user_id="me") for _ in range(2)]
@@ -56,7 +65,7 @@ async def _fill(app: Windlass) -> tuple[list[Job[Any]], list[Job[Any]]]:
 
 
 @pytest.mark.parametrize("only", MINE.values(), ids=MINE)
-async def test_lists_counts_and_statistics_are_of_what_is_in_view(app: Windlass, only: Condition) -> None:
+async def test_lists_counts_and_statistics_are_of_what_is_in_view(app: Tidewheel, only: Condition) -> None:
     """The same answers as if there were nothing else, whatever the rule is about."""
     mine, theirs = await _fill(app)
     with acting_as(replace(TENANT, only=only)):
@@ -75,7 +84,7 @@ async def test_lists_counts_and_statistics_are_of_what_is_in_view(app: Windlass,
 
 
 @pytest.mark.parametrize("only", [MINE["user"], MINE["payload"]], ids=["user", "payload"])
-async def test_a_job_out_of_view_is_not_found_in_the_same_words(app: Windlass, only: Condition) -> None:
+async def test_a_job_out_of_view_is_not_found_in_the_same_words(app: Tidewheel, only: Condition) -> None:
     """As one that does not exist, for whatever names it, and it is left as it was."""
     mine, (theirs, *_) = await _fill(app)
     nobody = uuid4()
@@ -104,7 +113,7 @@ async def test_a_job_out_of_view_is_not_found_in_the_same_words(app: Windlass, o
 
 
 @pytest.mark.parametrize("only", MINE.values(), ids=MINE)
-async def test_bulk_actions_change_what_is_in_view_only(app: Windlass, only: Condition) -> None:
+async def test_bulk_actions_change_what_is_in_view_only(app: Tidewheel, only: Condition) -> None:
     """Also with filters that say more."""
     mine, theirs = await _fill(app)
     with acting_as(replace(TENANT, only=only)):
@@ -115,7 +124,7 @@ async def test_bulk_actions_change_what_is_in_view_only(app: Windlass, only: Con
     assert (await app.count()).total == len(theirs)
 
 
-async def test_a_rule_about_states_is_told_by_the_time_of_the_store(app: Windlass) -> None:
+async def test_a_rule_about_states_is_told_by_the_time_of_the_store(app: Tidewheel) -> None:
     """A job comes into view when it becomes what the rule asks for."""
     with acting_as(TENANT):
         later = await app.enqueue("mine", {"owner": "me"}, delay=600)
@@ -129,7 +138,7 @@ async def test_a_rule_about_states_is_told_by_the_time_of_the_store(app: Windlas
         assert (stats.pending, stats.delayed, stats.oldest_due_at) == (1, 1, None)
 
 
-async def test_a_rule_of_ones_own_tenant_changes_nothing(app: Windlass) -> None:
+async def test_a_rule_of_ones_own_tenant_changes_nothing(app: Tidewheel) -> None:
     """What holds of all jobs anyway costs nothing: statistics come from counters, with all there is."""
     await _fill(app)
     own = Compare(Field.TENANT, EQUAL, "acme")
@@ -143,11 +152,11 @@ async def test_a_rule_of_ones_own_tenant_changes_nothing(app: Windlass) -> None:
 
 
 async def test_statistics_under_a_row_filter_say_when_they_are_not_all(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted one by one up to a limit, then "at least"."""
     await _fill(app)
-    from windlass import visibility
+    from tidewheel import visibility
 
     monkeypatch.setattr(visibility, "COUNT_LIMIT", 1)
     with acting_as(replace(TENANT, only=MINE["user"])):

@@ -10,9 +10,9 @@ import pytest
 
 from tests.stores.urls import STORES
 from tests.tenancy.pair import _OPERATIONS, Pair
-from windlass import Windlass, managing
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel, managing
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
 
 OPERATIONS = 1000
 SEED = 7
@@ -21,7 +21,7 @@ SEED = 7
 @asynccontextmanager
 async def _pair(url: str, seed: int = SEED) -> AsyncIterator[Pair]:
     clock = FrozenClock()
-    apps = [Windlass(place, clock=clock) for place in (url, "memory://", "memory://")]
+    apps = [Tidewheel(place, clock=clock) for place in (url, "memory://", "memory://")]
     for app in apps:
         app.task(name="send")(_send)
     async with apps[0], apps[1], apps[2]:

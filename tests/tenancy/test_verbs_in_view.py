@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from windlass import SecurityContext, Windlass, WrongState, acting_as
-from windlass.conditions import InState, negate
-from windlass.model import JobRecord, State
+from tidewheel import SecurityContext, Tidewheel, WrongState, acting_as
+from tidewheel.conditions import InState, negate
+from tidewheel.model import JobRecord, State
 
 
 @pytest.mark.parametrize("verb", ["requeue", "delete"])
@@ -18,7 +18,7 @@ async def test_verb_does_not_reach_a_state_that_the_filter_hides(
     """A caller who cannot see failed jobs sends the verb while the job runs, and the job fails between the
     look and the act: nothing is done, however often that is tried.
     """
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         with acting_as(SecurityContext("acme")):
             job = await app.queue.put("letters", {"to": "ann"})
         reserved = await app.queue.reserve("letters", timeout=0)

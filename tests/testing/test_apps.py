@@ -14,10 +14,10 @@ import aiosqlite
 import pytest
 
 from tests.docs.test_blocks import NO_PLUGINS
-from windlass import ConfigurationError, InvalidPayload, JobFailed, Retry, Windlass
-from windlass.testing import FrozenClock, enqueued, in_memory, inline
+from tidewheel import ConfigurationError, InvalidPayload, JobFailed, Retry, Tidewheel
+from tidewheel.testing import FrozenClock, enqueued, in_memory, inline
 
-app = Windlass("sqlite:////nowhere/that/exists.db")  # production: tests never come near it
+app = Tidewheel("sqlite:////nowhere/that/exists.db")  # production: tests never come near it
 
 sent: list[str] = []
 
@@ -65,17 +65,17 @@ def test_a_store_that_is_refused_changes_nothing() -> None:
     assert app.url == before
 
 
-async def test_time_passes_when_the_test_says_so(windlass_clock: FrozenClock) -> None:
+async def test_time_passes_when_the_test_says_so(tidewheel_clock: FrozenClock) -> None:
     """Delays and retries are tested without waiting for them."""
     sent.clear()
-    async with in_memory(app, clock=windlass_clock):
+    async with in_memory(app, clock=tidewheel_clock):
         await send.options(delay=3600).enqueue(user="later")
         failing = await fails.enqueue()
         await app.run_until_idle()
         assert sent == []
         await failing.refresh()
         assert failing.shown_state == "retrying"
-        windlass_clock.advance(3600)
+        tidewheel_clock.advance(3600)
         await app.run_until_idle()
         assert sent == ["later"]
         await failing.refresh()
@@ -119,38 +119,38 @@ def test_the_fixtures_come_with_the_installation(tmp_path: Path) -> None:
     test.write_text(
         textwrap.dedent(
             """
-            from windlass import Windlass
-            from windlass.testing import in_memory
+            from tidewheel import Tidewheel
+            from tidewheel.testing import in_memory
             import asyncio
             import pytest
 
-            app = Windlass("memory://")
+            app = Tidewheel("memory://")
 
             @app.task
             async def work() -> int:
                 return 1
 
-            def test_work(windlass_clock):
+            def test_work(tidewheel_clock):
                 async def main():
-                    async with in_memory(app, clock=windlass_clock):
+                    async with in_memory(app, clock=tidewheel_clock):
                         job = await work.options(delay=60).enqueue()
-                        windlass_clock.advance(61)
+                        tidewheel_clock.advance(61)
                         await app.run_until_idle()
                         assert await job.result(timeout=0) == 1
                 asyncio.run(main())
 
-            def test_without_an_app(windlass_enqueued):
+            def test_without_an_app(tidewheel_enqueued):
                 pass
 
             class TestBlocking:
                 @pytest.fixture
-                def windlass_app(self):
+                def tidewheel_app(self):
                     return app
 
-                def test_work(self, windlass_in_memory, windlass_enqueued):
+                def test_work(self, tidewheel_in_memory, tidewheel_enqueued):
                     work.sync.enqueue()
-                    assert [job.task for job in windlass_enqueued] == ["work"]
-                    assert windlass_in_memory.sync.run_until_idle() == 1
+                    assert [job.task for job in tidewheel_enqueued] == ["work"]
+                    assert tidewheel_in_memory.sync.run_until_idle() == 1
             """
         )
     )
@@ -162,12 +162,12 @@ def test_the_fixtures_come_with_the_installation(tmp_path: Path) -> None:
         check=False,
     )
     assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr
-    assert "the fixture windlass_app is yours to write" in done.stdout
+    assert "the fixture tidewheel_app is yours to write" in done.stdout
 
 
 def test_the_plugin_makes_nobody_wait_who_does_not_use_it() -> None:
-    """Pytest loads it wherever Windlass is installed; the app and its stores are not imported for that."""
-    program = "import sys, windlass.testing.plugin; sys.exit('windlass.app' in sys.modules)"
+    """Pytest loads it wherever Tidewheel is installed; the app and its stores are not imported for that."""
+    program = "import sys, tidewheel.testing.plugin; sys.exit('tidewheel.app' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 

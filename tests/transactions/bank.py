@@ -1,6 +1,6 @@
 """The program that gets killed: transfers between accounts, run by a worker in a process of its own.
 
-``python -m tests.transactions.bank`` with WINDLASS_URL, WINDLASS_LEASE and EVENTS set. With DIE_AT the
+``python -m tests.transactions.bank`` with TIDEWHEEL_URL, TIDEWHEEL_LEASE and EVENTS set. With DIE_AT the
 process ends with SIGKILL where a run first comes to that point; ``KILL_POINTS`` are all of them.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.transactions.ledger import ledger_of, mark
 from tests.worker.victims import log
-from windlass import Context, Retry, Windlass
+from tidewheel import Context, Retry, Tidewheel
 
 KILL_POINTS: Final = (
     "before the first statement",
@@ -26,7 +26,7 @@ KILL_POINTS: Final = (
     "after a look",
 )
 
-app = Windlass()
+app = Tidewheel()
 _ledger = ledger_of(app.settings.url)
 _die_at = os.environ.get("DIE_AT")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.servers.shared import empty_url
 from tests.servers.sqlite import empty_database
 from tests.transactions.ledger import Ledger, ledger_of
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 URLS: dict[str, Callable[[Path], str]] = {
     "sqlite": empty_database,
@@ -24,15 +24,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def app(url: str) -> AsyncIterator[Windlass]:
+async def app(url: str) -> AsyncIterator[Tidewheel]:
     """Open, with no tasks yet."""
-    async with Windlass(url, lease=6, poll_interval=0.05) as app:
+    async with Tidewheel(url, lease=6, poll_interval=0.05) as app:
         yield app
     app.sync.close()
 
 
 @pytest.fixture
-async def ledger(url: str, app: Windlass) -> AsyncIterator[Ledger]:
+async def ledger(url: str, app: Tidewheel) -> AsyncIterator[Ledger]:
     ledger = ledger_of(url)
     await ledger.make()
     yield ledger

@@ -23,7 +23,7 @@ from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.transactions.ledger import ACCOUNTS, OPENING, ledger_of
 from tests.worker.processes import Site
-from windlass import Job, Windlass
+from tidewheel import Job, Tidewheel
 
 PROGRAM = "tests.transactions.bank"
 
@@ -56,7 +56,7 @@ async def bank_run(
     """
     books = Books(transfers)
     choose = random.Random(seed)
-    app = Windlass(site.url, poll_interval=0.1)
+    app = Tidewheel(site.url, poll_interval=0.1)
 
     @app.task(name="transfer")
     async def transfer(source: int, target: int, amount: int, pause: float = 0.0) -> None: ...
@@ -100,7 +100,7 @@ async def bank_run(
     return books
 
 
-async def _until(app: Windlass, processes: list[subprocess.Popen[str]], number: int) -> None:
+async def _until(app: Tidewheel, processes: list[subprocess.Popen[str]], number: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while (done := (await app.count(task="transfer", state="completed")).total) < number:
         if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ async def _until(app: Windlass, processes: list[subprocess.Popen[str]], number: 
         await asyncio.sleep(0.01)
 
 
-async def _unfinished(app: Windlass) -> int:
+async def _unfinished(app: Tidewheel) -> int:
     return (await app.count(state="pending")).total + (await app.count(state="running")).total
 
 
@@ -174,7 +174,7 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = None
         if store == "postgres":
-            url = stack.enter_context(PostgresServer(settings=DURABLE)).url(schema="windlass")
+            url = stack.enter_context(PostgresServer(settings=DURABLE)).url(schema="tidewheel")
         site = Site(directory, store_url=url, program=PROGRAM)
         books = asyncio.run(bank_run(site, **options))
     print(json.dumps(vars(books), indent=2))

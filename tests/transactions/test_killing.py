@@ -12,7 +12,7 @@ from tests.transactions.bank import KILL_POINTS
 from tests.transactions.killing import PROGRAM, bank_run
 from tests.transactions.ledger import ACCOUNTS, OPENING, ledger_of
 from tests.worker.processes import Site
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.mark.parametrize("where", ["sqlite", "postgres"])
@@ -37,7 +37,7 @@ async def test_a_worker_may_die_at_any_statement_of_a_transaction(tmp_path: Path
 
 
 async def _dies_once(site: Site, point: str) -> None:
-    app = Windlass(site.url, poll_interval=0.1)
+    app = Tidewheel(site.url, poll_interval=0.1)
 
     @app.task(name="transfer")
     async def transfer(source: int, target: int, amount: int) -> None: ...

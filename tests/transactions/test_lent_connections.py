@@ -12,7 +12,7 @@ import pytest
 
 from tests.servers.shared import empty_url
 from tests.transactions.ledger import OPENING, ledger_of
-from windlass import Context, JobFailed, TransactionTimeout, Windlass
+from tidewheel import Context, JobFailed, Tidewheel, TransactionTimeout
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
-async def _run(app: Windlass, handler: Any, **options: Any) -> Any:
+async def _run(app: Tidewheel, handler: Any, **options: Any) -> Any:
     job = await app.task(name="handler", max_attempts=1, **options)(handler).enqueue()
     await app.run_until_idle()
     await job.refresh()
@@ -34,30 +34,30 @@ async def _run(app: Windlass, handler: Any, **options: Any) -> Any:
         "ROLLBACK",
         "END",
         "BEGIN",
-        "UPDATE windlass_jobs SET state = 3",
-        "DELETE FROM Windlass_Keys",
-        "INSERT INTO windlass_topics (topic, paused_until) VALUES ('a', 1)",
-        "DROP TABLE windlass_jobs",
-        "RELEASE windlass_lent",
-        "ROLLBACK TO windlass_lent",
-        "ALTER TABLE windlass_jobs ADD COLUMN mine TEXT",
-        "CREATE TRIGGER mine AFTER INSERT ON windlass_jobs BEGIN SELECT 1; END",
+        "UPDATE tidewheel_jobs SET state = 3",
+        "DELETE FROM Tidewheel_Keys",
+        "INSERT INTO tidewheel_topics (topic, paused_until) VALUES ('a', 1)",
+        "DROP TABLE tidewheel_jobs",
+        "RELEASE tidewheel_lent",
+        "ROLLBACK TO tidewheel_lent",
+        "ALTER TABLE tidewheel_jobs ADD COLUMN mine TEXT",
+        "CREATE TRIGGER mine AFTER INSERT ON tidewheel_jobs BEGIN SELECT 1; END",
         "PRAGMA journal_mode = DELETE",
         "PRAGMA synchronous = OFF",
         "PRAGMA wal_checkpoint(TRUNCATE)",
         "PRAGMA writable_schema = ON",
         "PRAGMA WAL_AutoCheckpoint = 1",
         "PRAGMA Locking_Mode = EXCLUSIVE",
-        "CREATE TEMP TRIGGER mine BEFORE UPDATE ON windlass_jobs BEGIN SELECT RAISE(IGNORE); END",
-        "CREATE TEMP TABLE windlass_jobs (id)",
-        "CREATE TEMP VIEW windlass_jobs AS SELECT 1",
+        "CREATE TEMP TRIGGER mine BEFORE UPDATE ON tidewheel_jobs BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TEMP TABLE tidewheel_jobs (id)",
+        "CREATE TEMP VIEW tidewheel_jobs AS SELECT 1",
     ],
 )
 async def test_on_sqlite_a_handler_can_neither_end_it_nor_touch_the_queue(
     sqlite_url: str, statement: str
 ) -> None:
     """Half a transfer committed, or a job completed by hand, would make every promise void."""
-    app = Windlass(sqlite_url, lease=6)
+    app = Tidewheel(sqlite_url, lease=6)
 
     async def handler(ctx: Context) -> None:
         await ctx.transaction.execute("CREATE TABLE mine (name TEXT)")
@@ -74,7 +74,7 @@ async def test_on_sqlite_a_handler_can_neither_end_it_nor_touch_the_queue(
 
 async def test_on_sqlite_savepoints_and_foreign_keys_are_as_one_expects(sqlite_url: str) -> None:
     """Part of it can be undone, and keys that are declared hold, though SQLite forgets them by default."""
-    app = Windlass(sqlite_url, lease=6)
+    app = Tidewheel(sqlite_url, lease=6)
 
     async def handler(ctx: Context) -> None:
         say = ctx.transaction.execute
@@ -94,7 +94,7 @@ async def test_on_sqlite_savepoints_and_foreign_keys_are_as_one_expects(sqlite_u
 
 async def test_on_sqlite_a_job_behind_the_handlers_own_savepoint_is_gone_with_it(sqlite_url: str) -> None:
     """Rows and counters: both are undone."""
-    app = Windlass(sqlite_url, lease=6)
+    app = Tidewheel(sqlite_url, lease=6)
 
     @app.task
     async def note() -> None: ...
@@ -113,7 +113,7 @@ async def test_on_sqlite_a_job_behind_the_handlers_own_savepoint_is_gone_with_it
 
 async def test_on_sqlite_a_statement_whose_caller_gave_up_before_its_turn_is_not_run(sqlite_url: str) -> None:
     """Who is told that nothing came of it can rely on that."""
-    app = Windlass(sqlite_url, lease=60)
+    app = Tidewheel(sqlite_url, lease=60)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000)"
 
     async def handler(ctx: Context) -> None:
@@ -132,7 +132,7 @@ async def test_on_sqlite_a_statement_whose_caller_gave_up_before_its_turn_is_not
 
 async def test_on_sqlite_the_connection_itself_is_not_given_away(sqlite_url: str) -> None:
     """Its thread would share it with the handler's, and the driver can hang or crash then."""
-    app = Windlass(sqlite_url, lease=6)
+    app = Tidewheel(sqlite_url, lease=6)
 
     async def handler(ctx: Context) -> None:
         await ctx.transaction.connection()
@@ -145,7 +145,7 @@ async def test_on_sqlite_a_transaction_that_the_database_has_rolled_back_is_not_
     sqlite_url: str,
 ) -> None:
     """What is said next would be committed by itself, statement by statement."""
-    app = Windlass(sqlite_url, lease=6)
+    app = Tidewheel(sqlite_url, lease=6)
 
     async def handler(ctx: Context) -> None:
         say = ctx.transaction.execute
@@ -165,7 +165,7 @@ async def test_on_sqlite_a_transaction_that_the_database_has_rolled_back_is_not_
 
 async def test_on_postgresql_a_connection_that_was_kept_is_dead_after_the_end() -> None:
     """A task that a handler left behind cannot write outside of any transaction."""
-    app = Windlass(empty_url(), lease=6)
+    app = Tidewheel(empty_url(), lease=6)
     kept: list[Any] = []
 
     async def handler(ctx: Context) -> None:
@@ -179,7 +179,7 @@ async def test_on_postgresql_a_connection_that_was_kept_is_dead_after_the_end() 
 
 async def test_on_sqlite_a_statement_that_takes_too_long_is_cut_off_in_the_middle(sqlite_url: str) -> None:
     """Nobody else can write as long as it runs."""
-    app = Windlass(sqlite_url, lease=6, transaction_seconds=0.3)
+    app = Tidewheel(sqlite_url, lease=6, transaction_seconds=0.3)
     said: list[str] = []
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -208,7 +208,7 @@ async def test_on_sqlite_a_statement_that_takes_too_long_is_cut_off_in_the_middl
 async def test_on_postgresql_a_handler_that_ends_it_by_itself_is_told_what_it_did() -> None:
     """It cannot be kept from it there; it is not taken for a completion."""
     url = empty_url()
-    app = Windlass(url, lease=6)
+    app = Tidewheel(url, lease=6)
 
     async def handler(ctx: Context) -> None:
         connection = await ctx.transaction.connection()
@@ -223,7 +223,7 @@ async def test_on_postgresql_a_handler_that_ends_it_by_itself_is_told_what_it_di
 async def test_on_postgresql_nested_transactions_are_savepoints() -> None:
     """``async with connection.transaction()`` works as everybody expects."""
     url = empty_url()
-    app = Windlass(url, lease=6)
+    app = Tidewheel(url, lease=6)
     ledger = ledger_of(url)
 
     async def handler(ctx: Context) -> None:
@@ -244,7 +244,7 @@ async def test_on_postgresql_nested_transactions_are_savepoints() -> None:
 
 async def test_on_postgresql_a_failed_statement_that_was_swallowed_fails_the_attempt() -> None:
     """The server refuses everything after it, the completion included."""
-    app = Windlass(empty_url(), lease=6)
+    app = Tidewheel(empty_url(), lease=6)
 
     async def handler(ctx: Context) -> None:
         with pytest.raises(asyncpg.UndefinedTableError):
@@ -258,7 +258,7 @@ async def test_on_postgresql_a_failed_statement_that_was_swallowed_fails_the_att
 
 async def test_on_postgresql_the_tenant_is_set_for_policies_of_the_programs_own_tables() -> None:
     """Locally: the next who gets the connection has none."""
-    app = Windlass(empty_url(), lease=6)
+    app = Tidewheel(empty_url(), lease=6)
     seen: list[Any] = []
 
     @app.task(max_attempts=1)
@@ -274,7 +274,7 @@ async def test_on_postgresql_the_tenant_is_set_for_policies_of_the_programs_own_
 
 async def test_on_postgresql_what_a_handler_left_in_the_session_is_gone_for_the_next() -> None:
     """Settings, temporary tables, advisory locks: the same connection is lent again without them."""
-    app = Windlass(empty_url(), lease=6)
+    app = Tidewheel(empty_url(), lease=6)
     seen: list[Any] = []
 
     @app.task(max_attempts=1)

@@ -13,16 +13,18 @@ import pytest
 from tests.patience import PATIENCE
 from tests.transactions.ledger import ACCOUNTS, OPENING, Ledger, mark
 from tests.worker.helpers import working
-from windlass import Context, Fail, JobFailed, LeaseLost, LimitExceeded, Snooze, Windlass, WrongState
-from windlass.model import Settlement
-from windlass.outcome import Released
+from tidewheel import Context, Fail, JobFailed, LeaseLost, LimitExceeded, Snooze, Tidewheel, WrongState
+from tidewheel.model import Settlement
+from tidewheel.outcome import Released
 
 
 def _take(url: str, ledger: Ledger) -> str:
     return f"UPDATE {ledger.accounts} SET balance = balance - {mark(url, 1)} WHERE id = {mark(url, 2)}"
 
 
-async def test_effects_and_completion_are_committed_together(app: Windlass, url: str, ledger: Ledger) -> None:
+async def test_effects_and_completion_are_committed_together(
+    app: Tidewheel, url: str, ledger: Ledger
+) -> None:
     """The result is there, the money has moved, and the job enqueued inside runs next."""
 
     @app.task
@@ -48,7 +50,7 @@ async def test_effects_and_completion_are_committed_together(app: Windlass, url:
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
 async def test_a_handler_that_raises_has_done_nothing(
-    app: Windlass, url: str, ledger: Ledger, plain: bool
+    app: Tidewheel, url: str, ledger: Ledger, plain: bool
 ) -> None:
     """Neither to its tables nor to the queue, however often it is tried; with its last try it fails."""
 
@@ -81,7 +83,7 @@ async def test_a_handler_that_raises_has_done_nothing(
 
 
 async def test_plain_functions_have_the_same_transaction_under_sync(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """Blocking calls, of the transaction and of the app, join it from the handler's thread."""
 
@@ -107,7 +109,7 @@ async def test_plain_functions_have_the_same_transaction_under_sync(
 
 @pytest.mark.parametrize("ending", [Fail("no"), Snooze(60), "release"], ids=["fail", "snooze", "release"])
 async def test_every_other_ending_rolls_back(
-    app: Windlass, url: str, ledger: Ledger, ending: Exception | str
+    app: Tidewheel, url: str, ledger: Ledger, ending: Exception | str
 ) -> None:
     """Only a completion commits."""
 
@@ -127,7 +129,7 @@ async def test_every_other_ending_rolls_back(
 
 @pytest.mark.parametrize("how", ["cancelled", "out of time"])
 async def test_a_job_that_is_stopped_in_the_middle_has_done_nothing(
-    app: Windlass, url: str, ledger: Ledger, how: str
+    app: Tidewheel, url: str, ledger: Ledger, how: str
 ) -> None:
     """On SQLite a request to cancel waits for the lock that the handler has, and comes after its end."""
     inside = asyncio.Event()
@@ -155,7 +157,7 @@ async def test_a_job_that_is_stopped_in_the_middle_has_done_nothing(
 
 async def test_limits_of_topics_hold_inside(url: str, ledger: Ledger) -> None:
     """What was enqueued in the same transaction counts."""
-    app = Windlass(url, lease=6, max_jobs_per_topic=2, poll_interval=0.05)
+    app = Tidewheel(url, lease=6, max_jobs_per_topic=2, poll_interval=0.05)
 
     @app.task
     async def receipt() -> None: ...
@@ -177,7 +179,7 @@ async def test_limits_of_topics_hold_inside(url: str, ledger: Ledger) -> None:
         assert await app.check() == []
 
 
-async def test_a_task_that_was_left_behind_cannot_begin_one(app: Windlass, url: str, ledger: Ledger) -> None:
+async def test_a_task_that_was_left_behind_cannot_begin_one(app: Tidewheel, url: str, ledger: Ledger) -> None:
     """Nobody would end it."""
     left: list[asyncio.Task[Any]] = []
 
@@ -200,7 +202,7 @@ async def test_a_transaction_open_for_too_long_is_rolled_back_and_its_job_retrie
     url: str, ledger: Ledger
 ) -> None:
     """Also when its handler thinks about something else; the others go on."""
-    app = Windlass(url, lease=6, transaction_seconds=0.3, poll_interval=0.05)
+    app = Tidewheel(url, lease=6, transaction_seconds=0.3, poll_interval=0.05)
     runs: list[int] = []
 
     @app.task(retry=_at_once())
@@ -226,7 +228,7 @@ async def test_a_transaction_is_ended_though_the_event_loop_is_blocked(
 ) -> None:
     """Nobody else would get the write lock of SQLite, or the locks of PostgreSQL, as long as it blocks."""
     caplog.set_level(logging.CRITICAL)
-    app = Windlass(url, lease=6, transaction_seconds=0.3, poll_interval=0.05)
+    app = Tidewheel(url, lease=6, transaction_seconds=0.3, poll_interval=0.05)
     free_after: list[float] = []
 
     @app.task(max_attempts=1)
@@ -262,7 +264,7 @@ async def _write_outside(url: str, ledger: Ledger) -> None:
 
 
 async def test_progress_and_checkpoints_inside_are_written_with_the_end(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """A checkpoint that says "half is done" must not outlive the half that was rolled back."""
 
@@ -286,13 +288,13 @@ async def test_progress_and_checkpoints_inside_are_written_with_the_end(
 
 
 def _at_once() -> Any:
-    from windlass import Retry
+    from tidewheel import Retry
 
     return Retry.fixed(0)
 
 
 async def test_what_cannot_be_part_of_it_is_refused_instead_of_waiting_for_its_end(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """On SQLite it would wait until the transaction's time is over."""
 
@@ -323,9 +325,9 @@ async def test_what_cannot_be_part_of_it_is_refused_instead_of_waiting_for_its_e
     assert len(refused) == 6
 
 
-async def test_another_app_does_not_join(app: Windlass, url: str, ledger: Ledger) -> None:
+async def test_another_app_does_not_join(app: Tidewheel, url: str, ledger: Ledger) -> None:
     """A transaction is one of its own app's database."""
-    elsewhere = Windlass("memory://")
+    elsewhere = Tidewheel("memory://")
 
     @elsewhere.task
     async def note() -> None: ...
@@ -342,7 +344,7 @@ async def test_another_app_does_not_join(app: Windlass, url: str, ledger: Ledger
         assert (await elsewhere.count(task="note")).total == 1
 
 
-async def test_a_constraint_that_is_checked_last_fails_the_attempt(app: Windlass, ledger: Ledger) -> None:
+async def test_a_constraint_that_is_checked_last_fails_the_attempt(app: Tidewheel, ledger: Ledger) -> None:
     """The commit itself may be refused; then nothing has happened, and the reason is kept."""
 
     @app.task(max_attempts=1)
@@ -356,7 +358,7 @@ async def test_a_constraint_that_is_checked_last_fails_the_attempt(app: Windlass
 
 
 async def test_many_handlers_with_transactions_share_a_worker(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """They take turns on SQLite and run side by side on PostgreSQL; nobody loses a lease or a transfer."""
 
@@ -375,7 +377,7 @@ async def test_many_handlers_with_transactions_share_a_worker(
 
 
 async def test_what_is_enqueued_while_it_is_being_opened_belongs_to_it(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """On SQLite it would otherwise stand in line behind the transaction that waits for it."""
 
@@ -398,7 +400,7 @@ async def test_what_is_enqueued_while_it_is_being_opened_belongs_to_it(
 
 
 async def test_what_a_handler_leaves_behind_is_not_part_of_it(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """A task that goes on after its handler enqueues like anybody else."""
     left: list[asyncio.Task[Any]] = []
@@ -424,7 +426,7 @@ async def test_what_a_handler_leaves_behind_is_not_part_of_it(
 
 
 async def test_a_transaction_that_cannot_be_opened_fails_the_attempt_and_nothing_else(
-    app: Windlass, url: str, ledger: Ledger
+    app: Tidewheel, url: str, ledger: Ledger
 ) -> None:
     """The error is the handler's to catch; here it is right, and the outcome is refused like any other."""
 
@@ -449,7 +451,7 @@ async def test_a_transaction_that_cannot_be_opened_fails_the_attempt_and_nothing
     assert await ledger.balances() == [OPENING] * ACCOUNTS
 
 
-async def test_handlers_that_never_touch_it_open_nothing(app: Windlass) -> None:
+async def test_handlers_that_never_touch_it_open_nothing(app: Tidewheel) -> None:
     """It is opened by its first use: looking at it is none."""
     seen: list[bool] = []
 
@@ -464,7 +466,7 @@ async def test_handlers_that_never_touch_it_open_nothing(app: Windlass) -> None:
 
 async def test_a_store_in_memory_has_none_and_says_what_to_do() -> None:
     """Instead of effects that are not there after a crash."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(max_attempts=1)
     async def pay(ctx: Context) -> None:

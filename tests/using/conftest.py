@@ -13,15 +13,15 @@ import pytest
 
 from tests.servers.shared import fresh_schema, shared_server
 from tests.using.caller import TABLE
-from windlass import Windlass
-from windlass.task import BoundTask, Task
+from tidewheel import Tidewheel
+from tidewheel.task import BoundTask, Task
 
 
 @dataclass
 class Place:
     """A database with an app's jobs and a table of somebody else's."""
 
-    app: Windlass
+    app: Tidewheel
     greet: Task[..., str]
     where: str
     """a path, or a URL as drivers want it"""
@@ -38,7 +38,7 @@ class Place:
 
 
 def make(url: str, where: str, rows: Callable[[], int]) -> Place:
-    app = Windlass(url)
+    app = Tidewheel(url)
 
     @app.task
     async def greet(name: str) -> str:

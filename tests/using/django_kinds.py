@@ -51,7 +51,7 @@ async def atomic(where: str, *, cursor: bool = False) -> AsyncIterator[Caller]:
 
 def added_alias(where: str) -> str:
     """A database of its own among those Django knows."""
-    alias = f"windlass{next(_numbers)}"
+    alias = f"tidewheel{next(_numbers)}"
     known = connections.configure_settings({"default": {}, alias: _database(where)})
     connections.settings[alias] = known[alias]
     return alias

@@ -9,8 +9,8 @@ import pytest
 from tests.using import django_kinds, postgres_kinds, sqlalchemy_kinds, sqlite_kinds  # noqa: F401 - kinds
 from tests.using.caller import KINDS, Kind, done
 from tests.using.conftest import Place
-from windlass import KeyInUse, ParentNotFound, SecurityContext, acting_as
-from windlass.conditions import Compare, Comparison, Field
+from tidewheel import KeyInUse, ParentNotFound, SecurityContext, acting_as
+from tidewheel.conditions import Compare, Comparison, Field
 
 _FEW = ("sqlite3", "aiosqlite", "asyncpg", "psycopg", "psycopg2", "pg8000")
 FEW = [kind for kind in KINDS if kind.name in _FEW] or KINDS

@@ -7,7 +7,7 @@ import pytest
 from tests.using import django_kinds, postgres_kinds, sqlalchemy_kinds, sqlite_kinds  # noqa: F401 - kinds
 from tests.using.caller import KINDS, Kind, done
 from tests.using.conftest import Place
-from windlass import InvalidPayload
+from tidewheel import InvalidPayload
 
 pytestmark = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 

@@ -14,14 +14,14 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext import asyncio as alchemy
 
-import windlass
+import tidewheel
 from tests.using.conftest import Place
-from windlass import ConfigurationError, InvalidInput, LimitExceeded, StoreError, Windlass
-from windlass.borrowed.connection import Borrowed
-from windlass.borrowed.recognising import borrow
-from windlass.security import SecurityContext, acting_as
-from windlass.stores.queries import Queries
-from windlass.task import BoundTask
+from tidewheel import ConfigurationError, InvalidInput, LimitExceeded, StoreError, Tidewheel
+from tidewheel.borrowed.connection import Borrowed
+from tidewheel.borrowed.recognising import borrow
+from tidewheel.security import SecurityContext, acting_as
+from tidewheel.stores.queries import Queries
+from tidewheel.task import BoundTask
 
 
 def test_on_sqlite_in_autocommit_a_job_is_there_at_once(sqlite_place: Place) -> None:
@@ -36,7 +36,7 @@ def test_on_sqlite_in_autocommit_a_job_is_there_at_once(sqlite_place: Place) -> 
 
 def test_on_sqlite_an_error_in_autocommit_leaves_no_transaction(sqlite_place: Place) -> None:
     """It would hold the write lock, and nobody would know of it."""
-    narrow = Windlass(sqlite_place.app.url, max_topics=1)
+    narrow = Tidewheel(sqlite_place.app.url, max_topics=1)
     options: dict[str, Any] = (
         {"autocommit": True} if sys.version_info >= (3, 12) else {"isolation_level": None}
     )
@@ -150,7 +150,7 @@ def test_a_connection_to_another_database_is_refused(
     with pytest.raises(InvalidInput, match=r"other\.db"):
         sqlite_place.greet.using(elsewhere).enqueue(name="Ada")
     with pytest.raises(InvalidInput, match=r"other\.db.*not_yet\.db"):
-        Windlass(f"sqlite:///{tmp_path}/not_yet.db").enqueue("greet", using=elsewhere)
+        Tidewheel(f"sqlite:///{tmp_path}/not_yet.db").enqueue("greet", using=elsewhere)
     nowhere = sqlite3.connect(":memory:")
     with pytest.raises(InvalidInput, match="in memory"):
         sqlite_place.greet.using(nowhere).enqueue(name="Ada")
@@ -158,25 +158,25 @@ def test_a_connection_to_another_database_is_refused(
     with pytest.raises(InvalidInput, match="this connection is to sqlite"):
         postgres_place.greet.using(elsewhere).enqueue(name="Ada")
     with pytest.raises(ConfigurationError, match="no database"):
-        Windlass("memory://").enqueue("greet", using=elsewhere)
+        Tidewheel("memory://").enqueue("greet", using=elsewhere)
     elsewhere.close()
 
 
-async def test_a_database_without_windlass_says_so(postgres_place: Place, tmp_path: Path) -> None:
+async def test_a_database_without_tidewheel_says_so(postgres_place: Place, tmp_path: Path) -> None:
     """On either kind; the error names the remedy."""
     path = tmp_path / "new.db"
     connection = sqlite3.connect(path)
-    with pytest.raises(StoreError, match="windlass migrate"):
-        Windlass(f"sqlite:///{path}").enqueue("greet", using=connection)
+    with pytest.raises(StoreError, match="tidewheel migrate"):
+        Tidewheel(f"sqlite:///{path}").enqueue("greet", using=connection)
     assert not connection.in_transaction
     connection.close()
-    app = Windlass(f"{postgres_place.where}?schema=nowhere")
+    app = Tidewheel(f"{postgres_place.where}?schema=nowhere")
     opened = await asyncpg.connect(postgres_place.where)
-    with pytest.raises(StoreError, match="windlass migrate"):
+    with pytest.raises(StoreError, match="tidewheel migrate"):
         await app.enqueue("greet", using=opened)
     await opened.close()
     blocking = psycopg.connect(postgres_place.where)
-    with pytest.raises(StoreError, match="windlass migrate"):
+    with pytest.raises(StoreError, match="tidewheel migrate"):
         app.enqueue("greet", using=blocking)
     blocking.close()
 
@@ -191,7 +191,7 @@ def test_tenants_and_limits_hold_as_outside(sqlite_place: Place, postgres_place:
         with acting_as(SecurityContext("acme", user_id="ada")):
             job = greet.using(connection).enqueue(name="Ada")
         assert (job.tenant, job.user_id) == ("acme", "ada")
-        narrow = Windlass(place.app.url, max_jobs_per_topic=2)
+        narrow = Tidewheel(place.app.url, max_jobs_per_topic=2)
         narrow.enqueue("crowded", using=connection)
         narrow.enqueue("crowded", key=mark, using=connection)
         assert narrow.enqueue("crowded", key=mark, using=connection).duplicate
@@ -223,8 +223,8 @@ def test_bytes_and_large_payloads_arrive_as_they_are(sqlite_place: Place, postgr
 
 def test_a_holder_of_a_key_is_read_like_any_job() -> None:
     """The function of the schema names the same columns in the same order as every other read."""
-    package = Path(windlass.__file__).parent / "stores/postgres"
-    columns = Queries("windlass.stores.postgres.sql", "read.sql")["columns"]
+    package = Path(tidewheel.__file__).parent / "stores/postgres"
+    columns = Queries("tidewheel.stores.postgres.sql", "read.sql")["columns"]
     function = (package / "migrations/0003_enqueue.sql").read_text("utf-8")
     assert " ".join(columns.split()) in " ".join(function.split())
 
@@ -252,7 +252,7 @@ def test_a_job_is_read_from_inside_of_the_transaction(sqlite_place: Place, postg
 def test_no_library_is_imported_for_it() -> None:
     """Whoever has a connection has imported its library; nobody else needs one."""
     script = (
-        "import sys, windlass, windlass.using\n"
+        "import sys, tidewheel, tidewheel.using\n"
         "libraries = {'aiosqlite', 'asyncpg', 'psycopg', 'psycopg2', 'pg8000', 'sqlalchemy', 'django'}\n"
         "sys.exit(str(libraries & set(sys.modules)) if libraries & set(sys.modules) else 0)\n"
     )

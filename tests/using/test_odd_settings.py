@@ -16,8 +16,8 @@ import pytest
 
 from tests.servers.shared import shared_pgbouncer
 from tests.using.conftest import Place
-from windlass import Windlass
-from windlass.stores.postgres import joining
+from tidewheel import Tidewheel
+from tidewheel.stores.postgres import joining
 
 ODD = "ñ \U0001f600"
 
@@ -36,7 +36,7 @@ def test_whatever_a_connection_cannot_write_arrives_all_the_same(
 ) -> None:
     """What is said and answered is ASCII: in payloads, in keys, and in the job that holds one."""
     _, mark = postgres_place.greeting()
-    app = Windlass(postgres_place.app.url, max_topics=1000)
+    app = Tidewheel(postgres_place.app.url, max_topics=1000)
     with contextlib.closing(connect(postgres_place.where)) as connection:
         connection.cursor().execute(f"SET client_encoding TO '{encoding}'")
         jobs = [

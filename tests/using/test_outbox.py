@@ -15,7 +15,7 @@ import psycopg
 
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 TRANSACTIONS = 200
 BEFORE_THE_KILL = 60
@@ -25,7 +25,7 @@ CUT_OFF = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClient
 async def test_on_postgresql_jobs_are_those_of_committed_orders() -> None:
     """Two hundred at once, half of them rolled back, and the server is killed in the middle of it."""
     with PostgresServer(settings=DURABLE) as server:
-        app = Windlass(server.url())
+        app = Tidewheel(server.url())
         await asyncio.to_thread(app.sync.open)
         with psycopg.connect(server.url(), autocommit=True) as setting_up:
             setting_up.execute("CREATE TABLE orders (number integer PRIMARY KEY)")
@@ -60,7 +60,7 @@ async def test_on_postgresql_jobs_are_those_of_committed_orders() -> None:
             kept = {row[0] for row in looking.execute("SELECT number FROM orders")}
             jobs = [
                 row[0]
-                for row in looking.execute("SELECT (payload::json ->> 'order')::int FROM windlass.jobs")
+                for row in looking.execute("SELECT (payload::json ->> 'order')::int FROM tidewheel.jobs")
             ]
         assert sorted(jobs) == sorted(kept)
         assert committed <= kept
@@ -72,10 +72,10 @@ async def test_on_postgresql_jobs_are_those_of_committed_orders() -> None:
 
 SHOP = """
 import sqlite3, sys, threading
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 path = sys.argv[1]
-app = Windlass(f"sqlite:///{path}")
+app = Tidewheel(f"sqlite:///{path}")
 
 
 def serve(first):
@@ -99,7 +99,7 @@ threading.Event().wait()
 def test_on_sqlite_jobs_are_those_of_committed_orders(tmp_path: Path) -> None:
     """The process is killed while four of its threads commit and roll back."""
     path = tmp_path / "shop.db"
-    app = Windlass(f"sqlite:///{path}")
+    app = Tidewheel(f"sqlite:///{path}")
     app.sync.open()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as looking:
         looking.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
@@ -109,7 +109,9 @@ def test_on_sqlite_jobs_are_those_of_committed_orders(tmp_path: Path) -> None:
             committed = {int(shop.stdout.readline()) for _ in range(BEFORE_THE_KILL)}
             shop.kill()
         kept = {row[0] for row in looking.execute("SELECT number FROM orders")}
-        bodies = looking.execute("SELECT json_extract(CAST(payload AS TEXT), '$.order') FROM windlass_bodies")
+        bodies = looking.execute(
+            "SELECT json_extract(CAST(payload AS TEXT), '$.order') FROM tidewheel_bodies"
+        )
         assert sorted(row[0] for row in bodies) == sorted(kept)
         assert committed <= kept
         assert all(number % 2 == 0 for number in kept)

@@ -6,13 +6,13 @@ import asyncpg
 import pytest
 
 from tests.postgres.secured import API, acting, secured
-from windlass import SecurityContext, Windlass, acting_as
+from tidewheel import SecurityContext, Tidewheel, acting_as
 
 
 async def test_a_role_of_callers_enqueues_for_its_tenant_alone() -> None:
     """A transaction that names no tenant gets the one of its jobs meanwhile; one that does is held to it."""
     async with secured() as place:
-        app = Windlass(place.url)
+        app = Tidewheel(place.url)
         async with acting(place, API) as connection:
             with acting_as(SecurityContext("acme")):
                 async with connection.transaction():

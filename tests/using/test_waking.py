@@ -13,8 +13,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.using.conftest import Place
-from windlass import Windlass
-from windlass.stores.protocol import Wakeups
+from tidewheel import Tidewheel
+from tidewheel.stores.protocol import Wakeups
 
 QUIET_SECONDS = 0.3
 
@@ -22,7 +22,7 @@ QUIET_SECONDS = 0.3
 @asynccontextmanager
 async def listening(place: Place) -> AsyncIterator[Wakeups]:
     """A process that waits for jobs, as a worker does: by nothing but hints."""
-    async with Windlass(place.app.url) as app, app.store.wakeups(topics={"greet"}) as wakeups:
+    async with Tidewheel(place.app.url) as app, app.store.wakeups(topics={"greet"}) as wakeups:
         yield wakeups
 
 
@@ -62,7 +62,7 @@ async def test_on_postgresql_who_leaves_the_telling_to_another_is_told_of_too(po
 
 async def test_on_postgresql_a_process_that_has_nothing_open_tells_as_well(postgres_place: Place) -> None:
     """Its first such transaction opens what is needed, in the background."""
-    stranger = Windlass(postgres_place.app.url)
+    stranger = Tidewheel(postgres_place.app.url)
     first, second = (psycopg.connect(postgres_place.where) for _ in range(2))
     async with listening(postgres_place) as wakeups:
         stranger.enqueue("greet", {"name": "Ada"}, using=first)
@@ -90,7 +90,7 @@ async def test_on_sqlite_a_worker_wakes_up_and_waits_for_the_commit(sqlite_place
 async def test_a_job_is_run_right_after_the_commit(request: pytest.FixtureRequest, database: str) -> None:
     """By a worker that would look by itself once in a minute."""
     place: Place = request.getfixturevalue(f"{database}_place")
-    app = Windlass(place.app.url, poll_interval=60)
+    app = Tidewheel(place.app.url, poll_interval=60)
     ran = threading.Event()
 
     @app.task

@@ -18,9 +18,9 @@ from tests.patience import PATIENCE
 from tests.using.caller import TABLE
 from tests.using.conftest import Place
 from tests.using.test_waking import listening
-from windlass import JobNotFound, LimitExceeded, Windlass
-from windlass.stores.protocol import MAX_ENQUEUE_BATCH
-from windlass.task import BoundTask
+from tidewheel import JobNotFound, LimitExceeded, Tidewheel
+from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
+from tidewheel.task import BoundTask
 
 MOST_TRIES = 2000
 
@@ -37,7 +37,7 @@ def test_many_jobs_that_pass_a_limit_leave_nothing(
         (postgres_place, psycopg.connect(postgres_place.where, autocommit=autocommit)),
     ):
         before = place.rows()
-        narrow = Windlass(place.app.url, max_jobs_per_topic=MAX_ENQUEUE_BATCH)
+        narrow = Tidewheel(place.app.url, max_jobs_per_topic=MAX_ENQUEUE_BATCH)
         connection.execute(f"INSERT INTO {TABLE} VALUES (1)")  # noqa: S608 - a name of ours
         with pytest.raises(LimitExceeded, match="max_jobs_per_topic"):
             narrow.enqueue_many("many", payloads, using=connection)
@@ -58,7 +58,7 @@ def refusing(which: int) -> Callable[..., int]:
 
 
 def written(connection: sqlite3.Connection) -> list[list[object]]:
-    tables = ("windlass_jobs", "windlass_bodies", "windlass_keys", "windlass_counts")
+    tables = ("tidewheel_jobs", "tidewheel_bodies", "tidewheel_keys", "tidewheel_counts")
     return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]  # noqa: S608 - ours
 
 
@@ -90,10 +90,10 @@ def test_on_sqlite_whatever_fails_leaves_nothing(sqlite_place: Place) -> None:
 
 OUT_OF_FILES = """
 import resource, sqlite3, sys
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 url, path, mark = sys.argv[1:]
-app = Windlass(url)
+app = Tidewheel(url)
 connection = sqlite3.connect(path)
 app.enqueue("greet", {"name": "Ada"}, correlation_id=mark, using=connection)  # all files it needs are open
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -1,6 +1,6 @@
 """Jobs that are cancelled while they run; ``python -m tests.worker.cancellable`` is a worker of them.
 
-WINDLASS_URL says where. Each handler reports progress when it has begun, and never ends by itself.
+TIDEWHEEL_URL says where. Each handler reports progress when it has begun, and never ends by itself.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import threading
 import time
 
 from tests.patience import PATIENCE
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
-app = Windlass()
+app = Tidewheel()
 
 NAMES = ("waits", "looks", "ignores", "isolated")
 

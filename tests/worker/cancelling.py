@@ -22,7 +22,7 @@ from tests.servers import DURABLE, PostgresServer
 from tests.worker import cancellable
 from tests.worker.helpers import until
 from tests.worker.processes import Site, stop
-from windlass import JobCancelled
+from tidewheel import JobCancelled
 
 STORES = ("memory", "sqlite", "postgres")
 LIMIT = 1.0
@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("--task", action="append", choices=cancellable.NAMES)
     options = parser.parse_args()
     tasks, too_late = options.task or cancellable.NAMES, False
-    logging.getLogger("windlass.worker").setLevel(logging.ERROR)  # one line for each that ignores it
+    logging.getLogger("tidewheel.worker").setLevel(logging.ERROR)  # one line for each that ignores it
     print(f"{'store':<10}{'handler':<10}{'p50':>8}{'p95':>8}{'longest':>9}   of {options.number}, in seconds")
     for store in options.store or STORES:
         if store == "memory":

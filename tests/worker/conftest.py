@@ -9,7 +9,7 @@ import pytest
 
 from tests.servers.shared import empty_url
 from tests.servers.sqlite import empty_database
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 URLS: dict[str, Callable[[Path], str]] = {
     "memory": lambda _: "memory://",
@@ -19,7 +19,7 @@ URLS: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.fixture(params=URLS)
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
     """An open app with no tasks yet."""
-    async with Windlass(URLS[request.param](tmp_path), lease=2, poll_interval=0.05) as app:
+    async with Tidewheel(URLS[request.param](tmp_path), lease=2, poll_interval=0.05) as app:
         yield app

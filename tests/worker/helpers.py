@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.patience import PATIENCE
-from windlass import Job, Windlass
-from windlass.model import Lease, Settlement
-from windlass.outcome import Released
-from windlass.worker import Worker
+from tidewheel import Job, Tidewheel
+from tidewheel.model import Lease, Settlement
+from tidewheel.outcome import Released
+from tidewheel.worker import Worker
 
 
 @asynccontextmanager
-async def working(app: Windlass, **options: Any) -> AsyncIterator[Worker]:
+async def working(app: Tidewheel, **options: Any) -> AsyncIterator[Worker]:
     """A worker that runs while the block does, and is stopped at its end."""
     worker = app.worker(handle_signals=False, **options)
     run = asyncio.create_task(worker.run())
@@ -38,13 +38,13 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, patience: fl
             await asyncio.sleep(0.005)
 
 
-async def run(app: Windlass, job: Job[Any]) -> Job[Any]:
+async def run(app: Tidewheel, job: Job[Any]) -> Job[Any]:
     """Everything that is due, and then the job as it is."""
     await app.run_until_idle(handle_signals=False)
     return await job.refresh()
 
 
-async def take_away(app: Windlass, job: Job[Any]) -> None:
+async def take_away(app: Tidewheel, job: Job[Any]) -> None:
     """Give a running job back behind its worker's back, as an operator with a database shell would."""
     record = await app.store.get(job.id)
     assert record is not None

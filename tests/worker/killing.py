@@ -27,9 +27,9 @@ from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.worker.processes import Site
 from tests.worker.rows import Row, rows_of
-from windlass import Windlass
-from windlass.errors import StoreUnavailable
-from windlass.model import Stats
+from tidewheel import Tidewheel
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import Stats
 
 
 @dataclass
@@ -68,7 +68,7 @@ async def kill_run(
     """
     books = Books(jobs)
     choose = random.Random(seed)
-    app = Windlass(site.url)
+    app = Tidewheel(site.url)
 
     @app.task(name="work")
     async def work(shortest: float = 0.005, longest: float = 0.020) -> None: ...
@@ -126,7 +126,7 @@ async def kill_run(
 
 
 async def _until_done(
-    app: Windlass, processes: Sequence[subprocess.Popen[str]], number: int, *, nothing_left: bool = False
+    app: Tidewheel, processes: Sequence[subprocess.Popen[str]], number: int, *, nothing_left: bool = False
 ) -> None:
     """Until so many jobs are completed, and none is outstanding if that is asked for, too."""
     deadline = time.monotonic() + PATIENCE

@@ -10,10 +10,10 @@ from typing import Any, cast
 from uuid import UUID
 
 from tests.patience import PATIENCE
-from windlass import StoreError, StoreUnavailable, Windlass
-from windlass.model import Settlement
-from windlass.stores.protocol import Store, Wakeups
-from windlass.worker import Worker
+from tidewheel import StoreError, StoreUnavailable, Tidewheel
+from tidewheel.model import Settlement
+from tidewheel.stores.protocol import Store, Wakeups
+from tidewheel.worker import Worker
 
 VERBS = {
     "open", "migrate", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
@@ -82,7 +82,7 @@ class SwitchedStore:
 
 
 @asynccontextmanager
-async def working_on(app: Windlass, switch: Switch, **options: Any) -> AsyncIterator[Worker]:
+async def working_on(app: Tidewheel, switch: Switch, **options: Any) -> AsyncIterator[Worker]:
     """A worker behind the switch; the app itself always reaches the store."""
     store = cast("Store", SwitchedStore(app.store, switch))
     options = {"handle_signals": False, "clock": app.clock, **options}

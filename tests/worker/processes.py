@@ -38,10 +38,10 @@ class Site:
     def environment(self, **more: str) -> dict[str, str]:
         return {
             **os.environ,
-            "WINDLASS_URL": self.url,
-            "WINDLASS_LEASE": str(self.lease),
+            "TIDEWHEEL_URL": self.url,
+            "TIDEWHEEL_LEASE": str(self.lease),
             "EVENTS": str(self.events_path),
-            # Before what is there already, which may say where the Windlass under test is.
+            # Before what is there already, which may say where the Tidewheel under test is.
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             **more,
         }

@@ -40,11 +40,13 @@ class SqliteRows:
     path: Path
 
     async def held_by(self, pid: int) -> set[int]:
-        rows = self._ask("SELECT fence FROM windlass_jobs WHERE state = 2 AND worker LIKE ?", (f"%:{pid}:%",))
+        rows = self._ask(
+            "SELECT fence FROM tidewheel_jobs WHERE state = 2 AND worker LIKE ?", (f"%:{pid}:%",)
+        )
         return {row[0] for row in rows}
 
     async def all(self) -> list[Row]:
-        rows = self._ask("SELECT id, state, attempt, fence FROM windlass_jobs")
+        rows = self._ask("SELECT id, state, attempt, fence FROM tidewheel_jobs")
         return [Row(UUID(bytes=row[0]), *row[1:]) for row in rows]
 
     def _ask(self, question: str, values: tuple[str, ...] = ()) -> list[Any]:
@@ -85,9 +87,9 @@ class PostgresRows:
 
 
 def split_schema(url: str) -> tuple[str, str]:
-    """The address a driver understands, and the schema that Windlass looks in."""
+    """The address a driver understands, and the schema that Tidewheel looks in."""
     parts = urlsplit(url)
-    [schema] = parse_qs(parts.query).get("schema", ["windlass"])
+    [schema] = parse_qs(parts.query).get("schema", ["tidewheel"])
     return urlunsplit(parts._replace(query="")), schema
 
 

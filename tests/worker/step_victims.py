@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
 POINTS = ("in 1", "after 1", "in 2", "after 2", "in 3", "after 3")
 """Inside a step, when it has done its work, and behind it, when its output is in the handler's hands."""
 
-app = Windlass()
+app = Tidewheel()
 
 
 def log(event: str, ctx: Context, **more: Any) -> None:

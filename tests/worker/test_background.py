@@ -10,16 +10,16 @@ import pytest
 
 from tests.cli.processes import wait_until
 from tests.patience import PATIENCE
-from windlass import ConfigurationError, Windlass, WrongState, background
-from windlass.clock import SystemClock
+from tidewheel import ConfigurationError, Tidewheel, WrongState, background
+from tidewheel.clock import SystemClock
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Windlass:
-    return Windlass(f"sqlite:///{tmp_path / 'jobs.db'}")
+def app(tmp_path: Path) -> Tidewheel:
+    return Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}")
 
 
-async def test_a_busy_handler_does_not_hold_the_program_up(app: Windlass) -> None:
+async def test_a_busy_handler_does_not_hold_the_program_up(app: Tidewheel) -> None:
     """The handler blocks its own loop; the program's goes on."""
     blocking, release = threading.Event(), threading.Event()
 
@@ -41,7 +41,7 @@ async def test_a_busy_handler_does_not_hold_the_program_up(app: Windlass) -> Non
         assert await job.result(timeout=PATIENCE) == "done"
 
 
-def test_a_program_without_an_event_loop_can_have_one(app: Windlass) -> None:
+def test_a_program_without_an_event_loop_can_have_one(app: Tidewheel) -> None:
     """Flask, Django, a script: plain ``with`` and the blocking calls."""
 
     @app.task
@@ -53,13 +53,13 @@ def test_a_program_without_an_event_loop_can_have_one(app: Windlass) -> None:
     app.sync.close()
 
 
-def test_what_keeps_it_from_starting_is_raised_where_it_was_started(app: Windlass) -> None:
+def test_what_keeps_it_from_starting_is_raised_where_it_was_started(app: Tidewheel) -> None:
     """Not lost in a thread nobody looks at."""
     with pytest.raises(ConfigurationError, match="no task is registered"):
         app.worker_thread().start()
 
 
-def test_it_starts_once(app: Windlass) -> None:
+def test_it_starts_once(app: Tidewheel) -> None:
     """A thread object is used up after its run."""
 
     @app.task
@@ -71,7 +71,7 @@ def test_it_starts_once(app: Windlass) -> None:
 
 
 def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its event loop does not answer, so it is left behind; it still ends once its handler has."""
     monkeypatch.setattr(background, "ANSWER_SECONDS", 0.05)
@@ -94,7 +94,7 @@ def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
     app.sync.close()
 
 
-def test_a_worker_that_died_is_told_in_the_log(app: Windlass, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_that_died_is_told_in_the_log(app: Tidewheel, caplog: pytest.LogCaptureFixture) -> None:
     """At once: a web program stops its worker when it ends itself, and that may be months later."""
 
     class Clock(SystemClock):

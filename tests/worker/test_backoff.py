@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from tests.patience import PATIENCE
-from windlass import StoreUnavailable, UsedAfterFork
-from windlass.worker.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff, pause_after
-from windlass.worker.waiting import Recovery, end, within
+from tidewheel import StoreUnavailable, UsedAfterFork
+from tidewheel.worker.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff, pause_after
+from tidewheel.worker.waiting import Recovery, end, within
 
 GONE = StoreUnavailable("gone")
 
@@ -73,7 +73,7 @@ async def test_who_was_woken_tries_quickly_from_then_on() -> None:
 
 def test_an_outage_is_mentioned_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     """Once each, with the number of tries in between."""
-    caplog.set_level(logging.WARNING, "windlass")
+    caplog.set_level(logging.WARNING, "tidewheel")
     backoff = Backoff("doing it", Recovery())
     backoff.reset()
     for _ in range(3):

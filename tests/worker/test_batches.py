@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, take_away, until, working
-from windlass import (
+from tidewheel import (
     Batch,
     BatchContext,
     Cancel,
@@ -26,13 +26,13 @@ from windlass import (
     RetryAfter,
     SecurityContext,
     Snooze,
-    Windlass,
+    Tidewheel,
     acting_as,
 )
-from windlass.errors import StoreUnavailable
-from windlass.model import BodyFormat, ClaimRequest, Lane
-from windlass.testing import in_memory, inline
-from windlass.worker.stuck import Stuck
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import BodyFormat, ClaimRequest, Lane
+from tidewheel.testing import in_memory, inline
+from tidewheel.worker.stuck import Stuck
 
 
 @dataclass
@@ -50,7 +50,7 @@ async def states(jobs: list[Job[Any]]) -> list[str]:
     return [(await job.refresh()).state for job in jobs]
 
 
-async def test_jobs_that_are_due_together_are_one_call(app: Windlass) -> None:
+async def test_jobs_that_are_due_together_are_one_call(app: Tidewheel) -> None:
     """Up to the size that was given, in order, each with its own result."""
     calls: list[list[int]] = []
 
@@ -65,7 +65,7 @@ async def test_jobs_that_are_due_together_are_one_call(app: Windlass) -> None:
     assert [await job.result(timeout=PATIENCE) for job in jobs] == [2 * number for number in range(10)]
 
 
-async def test_each_item_may_end_in_its_own_way(app: Windlass) -> None:
+async def test_each_item_may_end_in_its_own_way(app: Tidewheel) -> None:
     """What ``gather(return_exceptions=True)`` answers, say: an error is one item's, others complete."""
 
     @app.task(batch=10, max_attempts=2, retry=Retry.fixed(60))
@@ -90,7 +90,7 @@ async def test_each_item_may_end_in_its_own_way(app: Windlass) -> None:
     assert errors[2] == ("handler_error", "never")
 
 
-async def test_an_error_of_the_call_is_every_jobs_by_its_own_policy(app: Windlass) -> None:
+async def test_an_error_of_the_call_is_every_jobs_by_its_own_policy(app: Tidewheel) -> None:
     """Attempts are counted job by job: one that is at its last fails, the others are tried again."""
 
     @app.task(batch=10, max_attempts=3, retry=Retry.fixed(60))
@@ -111,7 +111,7 @@ async def test_an_error_of_the_call_is_every_jobs_by_its_own_policy(app: Windlas
 @pytest.mark.parametrize("value", [[1], {"a": 1}, "ab", [1, 2, 3]])
 async def test_results_that_belong_to_nobody_fail_the_jobs(value: Any) -> None:
     """Which result is whose cannot be guessed, and the work is done: no retry repeats it."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task(batch=2)
         async def work(items: list[Item]) -> Any:
@@ -125,7 +125,7 @@ async def test_results_that_belong_to_nobody_fail_the_jobs(value: Any) -> None:
         assert "for 2 jobs" in jobs[0].error.message
 
 
-async def test_an_invalid_payload_fails_alone(app: Windlass) -> None:
+async def test_an_invalid_payload_fails_alone(app: Tidewheel) -> None:
     """Before the call, which does not see it."""
     calls: list[list[int]] = []
 
@@ -145,7 +145,7 @@ async def test_an_invalid_payload_fails_alone(app: Windlass) -> None:
     assert (job.state, job.error and job.error.code) == ("failed", "invalid_input")
 
 
-async def test_a_batch_waits_for_more_but_not_for_long(app: Windlass) -> None:
+async def test_a_batch_waits_for_more_but_not_for_long(app: Tidewheel) -> None:
     """One that is full does not wait; one that is not goes on when its time is over."""
     calls: list[int] = []
 
@@ -166,7 +166,7 @@ async def test_a_batch_waits_for_more_but_not_for_long(app: Windlass) -> None:
         assert calls == [3, 1]
 
 
-async def test_jobs_that_come_meanwhile_join_the_batch_that_waits(app: Windlass) -> None:
+async def test_jobs_that_come_meanwhile_join_the_batch_that_waits(app: Tidewheel) -> None:
     """Also where it holds the only slot, and the worker therefore takes no more jobs."""
     calls: list[int] = []
 
@@ -182,7 +182,7 @@ async def test_jobs_that_come_meanwhile_join_the_batch_that_waits(app: Windlass)
     assert calls == [6]
 
 
-async def test_jobs_of_an_older_name_of_the_task_are_in_the_same_batch(app: Windlass) -> None:
+async def test_jobs_of_an_older_name_of_the_task_are_in_the_same_batch(app: Tidewheel) -> None:
     """They wait under that name, in its topic; an alias finds them there."""
     calls: list[int] = []
 
@@ -198,7 +198,7 @@ async def test_jobs_of_an_older_name_of_the_task_are_in_the_same_batch(app: Wind
     assert calls == [4, 2]
 
 
-async def test_a_batch_is_of_one_tenant(app: Windlass) -> None:
+async def test_a_batch_is_of_one_tenant(app: Tidewheel) -> None:
     """Its handler acts for that tenant, and sees nothing of others."""
     calls: list[tuple[str | None, list[int]]] = []
 
@@ -213,7 +213,7 @@ async def test_a_batch_is_of_one_tenant(app: Windlass) -> None:
     assert sorted(calls, key=str) == [("a", [0, 2, 4]), ("b", [1, 3, 5])]
 
 
-async def test_each_job_has_a_context_of_its_own(app: Windlass) -> None:
+async def test_each_job_has_a_context_of_its_own(app: Tidewheel) -> None:
     """Progress, checkpoint and steps are the job's, as in a handler of one."""
     attempts: list[list[Any]] = []
 
@@ -237,7 +237,7 @@ async def test_each_job_has_a_context_of_its_own(app: Windlass) -> None:
 
 async def test_a_batch_has_no_transaction_of_a_job() -> None:
     """It would complete one of them; the error says what to do instead."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task(batch=10, max_attempts=1)
         async def work(ctx: BatchContext, items: list[Item]) -> None:
@@ -249,7 +249,7 @@ async def test_a_batch_has_no_transaction_of_a_job() -> None:
             await job.result(timeout=PATIENCE)
 
 
-async def test_one_job_of_a_batch_can_be_cancelled(app: Windlass) -> None:
+async def test_one_job_of_a_batch_can_be_cancelled(app: Tidewheel) -> None:
     """It is told through its context; the call goes on for the others, and what it says of them counts."""
     seen: list[list[bool]] = []
     started = asyncio.Event()
@@ -272,7 +272,7 @@ async def test_one_job_of_a_batch_can_be_cancelled(app: Windlass) -> None:
     assert seen == [[False, True, False]]
 
 
-async def test_a_batch_nobody_wants_any_more_is_cancelled(app: Windlass) -> None:
+async def test_a_batch_nobody_wants_any_more_is_cancelled(app: Tidewheel) -> None:
     """As soon as the last of its jobs was asked to stop."""
     started, ended = asyncio.Event(), asyncio.Event()
 
@@ -298,7 +298,7 @@ async def test_a_batch_nobody_wants_any_more_is_cancelled(app: Windlass) -> None
 async def test_a_cancelled_job_does_not_wait_for_a_long_call() -> None:
     """After a lease it ends without the call, which goes on and is no stuck handler."""
     started, go_on = asyncio.Event(), asyncio.Event()
-    async with Windlass("memory://", lease=2, poll_interval=0.05) as app:
+    async with Tidewheel("memory://", lease=2, poll_interval=0.05) as app:
 
         @app.task(batch=10)
         async def work(items: list[Item]) -> list[int]:
@@ -318,7 +318,7 @@ async def test_a_cancelled_job_does_not_wait_for_a_long_call() -> None:
         assert await states(jobs) == ["cancelled", "completed"]
 
 
-async def test_a_job_that_is_lost_leaves_the_others_alone(app: Windlass) -> None:
+async def test_a_job_that_is_lost_leaves_the_others_alone(app: Tidewheel) -> None:
     """What the call says of it is not written; the others complete."""
     started, go_on = asyncio.Event(), asyncio.Event()
     lost: list[bool] = []
@@ -340,7 +340,7 @@ async def test_a_job_that_is_lost_leaves_the_others_alone(app: Windlass) -> None
     assert await states(jobs) == ["pending", "completed"]
 
 
-async def test_a_timeout_is_each_jobs_and_ends_the_call_with_the_last(app: Windlass) -> None:
+async def test_a_timeout_is_each_jobs_and_ends_the_call_with_the_last(app: Tidewheel) -> None:
     """A shorter one of one job counts for that job alone."""
     cancelled: list[list[bool]] = []
 
@@ -362,7 +362,7 @@ async def test_a_timeout_is_each_jobs_and_ends_the_call_with_the_last(app: Windl
         assert seconds in job.error.message
 
 
-async def test_a_shutdown_gives_every_job_back(app: Windlass) -> None:
+async def test_a_shutdown_gives_every_job_back(app: Tidewheel) -> None:
     """Uncounted, those that run when the grace is over and those that were still gathered."""
     started = asyncio.Event()
 
@@ -386,7 +386,7 @@ async def test_a_shutdown_gives_every_job_back(app: Windlass) -> None:
     assert {job.attempt for job in (*running, gathered)} == {0}
 
 
-async def test_a_plain_function_runs_on_a_thread(app: Windlass) -> None:
+async def test_a_plain_function_runs_on_a_thread(app: Tidewheel) -> None:
     """With the blocking twins of each job's context."""
     threads: list[str] = []
 
@@ -399,11 +399,11 @@ async def test_a_plain_function_runs_on_a_thread(app: Windlass) -> None:
     jobs = await work.enqueue_many(items(2))
     await app.run_until_idle()
     assert [await job.result(timeout=PATIENCE) for job in jobs] == [0, 1]
-    assert threads[0].startswith("windlass-handler")
+    assert threads[0].startswith("tidewheel-handler")
     assert len(threads) == 1
 
 
-async def test_a_batch_takes_one_slot_and_others_run_beside_it(app: Windlass) -> None:
+async def test_a_batch_takes_one_slot_and_others_run_beside_it(app: Tidewheel) -> None:
     """Whatever its size."""
     started, go_on = asyncio.Event(), asyncio.Event()
 
@@ -431,7 +431,7 @@ async def test_callbacks_are_called_job_by_job() -> None:
     def note(ctx: Context, result: int) -> None:
         told.append((ctx.attempt, result))
 
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task(batch=10, on_success=note)
         async def work(items: list[Item]) -> list[int]:
@@ -445,7 +445,7 @@ async def test_callbacks_are_called_job_by_job() -> None:
 async def test_a_store_that_does_not_answer_costs_a_batch_nothing_but_its_size() -> None:
     """It goes on with the jobs it has."""
     calls: list[int] = []
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task(batch=Batch(size=10, wait=0.02))
         async def work(items: list[Item]) -> None:
@@ -469,7 +469,7 @@ async def test_a_store_that_does_not_answer_costs_a_batch_nothing_but_its_size()
     assert asked > 2
 
 
-async def test_suspects_run_alone(app: Windlass) -> None:
+async def test_suspects_run_alone(app: Tidewheel) -> None:
     """What a lost worker had at hand may have killed it: the next one runs each by itself."""
     calls: list[list[int]] = []
 
@@ -491,7 +491,7 @@ async def test_suspects_run_alone(app: Windlass) -> None:
 
 async def test_batches_in_tests() -> None:
     """In memory and inline they are as everywhere."""
-    app = Windlass("sqlite:///never-opened.db")
+    app = Tidewheel("sqlite:///never-opened.db")
 
     @app.task(batch=10)
     async def work(items: list[Item]) -> list[int]:
@@ -506,7 +506,7 @@ async def test_batches_in_tests() -> None:
 
 def test_what_cannot_be_a_batch_is_refused_when_it_is_registered() -> None:
     """With the reason, and what to do."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     task: Any = app.task
 
     def one(items: list[Item]) -> None: ...
@@ -549,7 +549,7 @@ def test_what_cannot_be_a_batch_is_refused_when_it_is_registered() -> None:
 
 async def test_the_payload_is_that_of_one_item() -> None:
     """Its schema, its checks and its key; of plain types it is a field with the parameter's name."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task(batch=10)
         async def work(items: list[Item]) -> list[int | Fail]:
@@ -571,7 +571,7 @@ async def test_the_payload_is_that_of_one_item() -> None:
 
 def test_a_context_that_only_type_checkers_import_is_one() -> None:
     """Its name alone has to do, as for a handler of one job."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     names: dict[str, Any] = {}
     exec("async def work(ctx: 'BatchContext', numbers: list[int]) -> None: ...", names)  # noqa: S102 - a module of somebody else
     task = app.task(batch=2)(names["work"])
@@ -582,7 +582,7 @@ def test_a_context_that_only_type_checkers_import_is_one() -> None:
 async def test_a_batch_of_plain_functions_that_will_not_stop_keeps_one_slot() -> None:
     """Its jobs are over; the worker counts one slot, whatever the number of jobs."""
     release = threading.Event()
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task(batch=10, timeout=0.02, max_attempts=1)
         def work(items: list[Item]) -> None:
@@ -604,8 +604,8 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its call goes on for the others, as it should: a worker must not make way for that."""
-    monkeypatch.setattr("windlass.worker.stuck.STUCK_SECONDS", 0.0)
-    monkeypatch.setattr("windlass.worker.keeper.LONGEST_TICK", 0.05)
+    monkeypatch.setattr("tidewheel.worker.stuck.STUCK_SECONDS", 0.0)
+    monkeypatch.setattr("tidewheel.worker.keeper.LONGEST_TICK", 0.05)
     started, looked = threading.Event(), threading.Semaphore(0)
     look = Stuck.look
 
@@ -613,7 +613,7 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
         look(stuck)
         looked.release()
 
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task(batch=10)
         def work(ctx: BatchContext, items: list[Item]) -> list[int]:
@@ -637,7 +637,7 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
 async def test_a_step_of_any_job_keeps_the_slot_until_its_function_ends() -> None:
     """A thread cannot be stopped, whosever step it runs."""
     release = threading.Event()
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task(batch=10, timeout=0.05, max_attempts=1)
         async def work(ctx: BatchContext, items: list[Item]) -> None:
@@ -657,7 +657,7 @@ async def test_a_step_of_any_job_keeps_the_slot_until_its_function_ends() -> Non
 async def test_a_function_that_outlives_its_worker_is_known_to() -> None:
     """Whoever ends the process then must not wait for it."""
     started, release = threading.Event(), threading.Event()
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task(batch=10)
         def work(items: list[Item]) -> None:
@@ -676,7 +676,7 @@ async def test_a_function_that_outlives_its_worker_is_known_to() -> None:
         await until(lambda: not worker.lingers)
 
 
-async def test_batches_of_many_tenants_do_not_hoard(app: Windlass) -> None:
+async def test_batches_of_many_tenants_do_not_hoard(app: Tidewheel) -> None:
     """Jobs that came along for other tenants count, when a batch asks for more."""
     held: list[int] = []
 

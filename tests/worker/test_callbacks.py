@@ -12,7 +12,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until, working
-from windlass import (
+from tidewheel import (
     Cancel,
     ConfigurationError,
     Context,
@@ -21,15 +21,15 @@ from windlass import (
     Retry,
     Snooze,
     TaskError,
-    Windlass,
+    Tidewheel,
 )
-from windlass.model import ClaimRequest, Settlement
-from windlass.outcome import Released
-from windlass.testing import inline
-from windlass.worker import callbacks
+from tidewheel.model import ClaimRequest, Settlement
+from tidewheel.outcome import Released
+from tidewheel.testing import inline
+from tidewheel.worker import callbacks
 
 
-async def test_each_end_is_told_to_whom_it_concerns(app: Windlass) -> None:
+async def test_each_end_is_told_to_whom_it_concerns(app: Tidewheel) -> None:
     """A completion to on_success, every errored attempt to fallback, the failure to on_failure as well."""
     calls: list[tuple[str, int, object]] = []
 
@@ -72,7 +72,7 @@ async def test_each_end_is_told_to_whom_it_concerns(app: Windlass) -> None:
     assert calls[-1][0] == "failure failed"
 
 
-async def test_a_snoozed_or_released_job_calls_nobody(app: Windlass) -> None:
+async def test_a_snoozed_or_released_job_calls_nobody(app: Tidewheel) -> None:
     """Such an attempt is not counted, and nothing has ended."""
     calls: list[object] = []
 
@@ -85,7 +85,7 @@ async def test_a_snoozed_or_released_job_calls_nobody(app: Windlass) -> None:
     assert calls == []
 
 
-async def test_errors_that_no_handler_raised_are_told_too(app: Windlass) -> None:
+async def test_errors_that_no_handler_raised_are_told_too(app: Tidewheel) -> None:
     """A timeout, a payload that does not fit and a result that cannot be kept are errors of the attempt."""
     codes: list[str] = []
 
@@ -111,12 +111,12 @@ async def test_errors_that_no_handler_raised_are_told_too(app: Windlass) -> None
     assert sorted(codes) == ["invalid_input", "invalid_result", "job_timeout"]
 
 
-async def test_a_callback_takes_what_it_asks_for(app: Windlass) -> None:
+async def test_a_callback_takes_what_it_asks_for(app: Tidewheel) -> None:
     """The context by its type, the value otherwise, in any order; or nothing. Async or on a thread."""
     seen: dict[str, object] = {}
 
     def nothing() -> None:
-        seen["nothing"] = threading.current_thread().name.startswith("windlass-handler")
+        seen["nothing"] = threading.current_thread().name.startswith("tidewheel-handler")
 
     async def only_context(c: Context) -> None:
         seen["only_context"] = c.job.task
@@ -171,7 +171,7 @@ async def test_a_callback_takes_what_it_asks_for(app: Windlass) -> None:
 )
 async def test_a_callback_that_cannot_be_called_is_refused_with_its_task(callback: Any, said: str) -> None:
     """When the task is registered, not when the first job has failed."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     with pytest.raises(ConfigurationError, match=r"task 'work'.*on_failure") as refused:
 
         @app.task(on_failure=callback)
@@ -180,7 +180,7 @@ async def test_a_callback_that_cannot_be_called_is_refused_with_its_task(callbac
     assert said in str(refused.value)
 
 
-async def test_the_context_of_a_callback_reads_and_does_not_write(app: Windlass) -> None:
+async def test_the_context_of_a_callback_reads_and_does_not_write(app: Tidewheel) -> None:
     """It knows what the handler's knew; what belongs to a running handler is refused."""
     facts: list[object] = []
     refused: list[str] = []
@@ -215,7 +215,7 @@ async def test_the_context_of_a_callback_reads_and_does_not_write(app: Windlass)
 
 
 async def test_an_error_in_a_callback_is_logged_and_changes_nothing(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither an exception nor an exit nor a cancellation of its own; the next one is called all the same."""
     called: list[str] = []
@@ -242,14 +242,14 @@ async def test_an_error_in_a_callback_is_logged_and_changes_nothing(
     assert await state_is(well, "completed")
     assert await state_is(ill, "failed")
     assert called == ["fallback", "on_failure"]
-    lines = [record.getMessage() for record in caplog.records if record.name == "windlass.worker"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "tidewheel.worker"]
     for option, job in (("on_success", well), ("fallback", ill), ("on_failure", ill)):
         assert f"{option} of job {job.id} (work) failed" in lines
     assert "in the callback" in caplog.text
 
 
 async def test_a_callback_that_hangs_is_given_up(
-    app: Windlass, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the loop or on a thread: after a stated time its slot is free, and its job ended long before."""
     monkeypatch.setattr(callbacks, "CALLBACK_SECONDS", 0.05)
@@ -289,7 +289,7 @@ async def test_a_callback_that_hangs_is_given_up(
         release.set()
 
 
-async def test_a_slow_callback_keeps_no_outcome_waiting(app: Windlass) -> None:
+async def test_a_slow_callback_keeps_no_outcome_waiting(app: Tidewheel) -> None:
     """Others settle while it runs, and its own job is complete for everybody before it begins."""
     started, release = asyncio.Event(), asyncio.Event()
 
@@ -313,7 +313,7 @@ async def test_a_slow_callback_keeps_no_outcome_waiting(app: Windlass) -> None:
         release.set()
 
 
-async def test_callbacks_of_a_job_come_in_the_order_of_its_attempts(app: Windlass) -> None:
+async def test_callbacks_of_a_job_come_in_the_order_of_its_attempts(app: Tidewheel) -> None:
     """Also where the next attempt is over before the first one's callback is."""
     told: list[str] = []
 
@@ -350,7 +350,7 @@ async def test_callbacks_count_as_slots_so_that_they_cannot_pile_up() -> None:
         await release.wait()
         running -= 1
 
-    async with Windlass("memory://", poll_interval=0.02) as app:
+    async with Tidewheel("memory://", poll_interval=0.02) as app:
 
         @app.task(on_success=slow)
         async def quick() -> None: ...
@@ -367,7 +367,7 @@ async def test_callbacks_count_as_slots_so_that_they_cannot_pile_up() -> None:
         assert max(at_once) == 3
 
 
-async def test_an_outcome_that_was_refused_calls_nobody(app: Windlass) -> None:
+async def test_an_outcome_that_was_refused_calls_nobody(app: Tidewheel) -> None:
     """The job belongs to another run, which will tell how it ended."""
     calls: list[object] = []
 
@@ -391,7 +391,7 @@ async def test_an_outcome_that_was_refused_calls_nobody(app: Windlass) -> None:
     assert taken
 
 
-async def test_a_callback_may_enqueue_what_must_follow(app: Windlass) -> None:
+async def test_a_callback_may_enqueue_what_must_follow(app: Tidewheel) -> None:
     """The way to a follow-up that survives a crash: a job of its own, here after a failure."""
 
     @app.task
@@ -418,7 +418,7 @@ async def test_a_callback_may_enqueue_what_must_follow(app: Windlass) -> None:
 async def test_inline_mode_calls_back_before_enqueue_returns() -> None:
     """What tests see is what has happened."""
     calls: list[object] = []
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task(on_success=calls.append)
         async def work() -> int:
@@ -429,7 +429,7 @@ async def test_inline_mode_calls_back_before_enqueue_returns() -> None:
         assert calls == [1]
 
 
-async def test_a_worker_that_stops_lets_callbacks_finish(app: Windlass) -> None:
+async def test_a_worker_that_stops_lets_callbacks_finish(app: Tidewheel) -> None:
     """Within its grace period: also that of a handler which ended last."""
     started = asyncio.Event()
     done: list[str] = []
@@ -449,10 +449,10 @@ async def test_a_worker_that_stops_lets_callbacks_finish(app: Windlass) -> None:
 
 
 async def test_a_worker_that_is_hurried_lets_go_of_callbacks(
-    app: Windlass, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They get a moment, are cancelled then, and those that wait are counted in the log."""
-    monkeypatch.setattr("windlass.worker.worker.LAST_CALLS", 0.05)
+    monkeypatch.setattr("tidewheel.worker.worker.LAST_CALLS", 0.05)
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:
@@ -480,7 +480,7 @@ async def test_a_worker_that_is_hurried_lets_go_of_callbacks(
 
 def test_a_task_without_callbacks_has_none_to_look_at() -> None:
     """Workers of such apps never ask."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
 
     @app.task(on_success=None)
     async def plain() -> None: ...

@@ -14,19 +14,19 @@ from tests.postgres.proxy import Proxy
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore, working_on
-from windlass import Context, Windlass
-from windlass.model import Claim, ClaimRequest
-from windlass.stores.postgres import database
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
-from windlass.worker import Worker, worker
-from windlass.worker.keeper import Keeper
+from tidewheel import Context, Tidewheel
+from tidewheel.model import Claim, ClaimRequest
+from tidewheel.stores.postgres import database
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker import Worker, worker
+from tidewheel.worker.keeper import Keeper
 
 
 async def test_a_claim_that_is_never_answered_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection that has gone silent does not stop a worker."""
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.1)
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task
         async def work() -> str:
@@ -48,7 +48,7 @@ async def test_a_worker_that_is_to_stop_does_not_wait_for_its_claim(
     """It gives the claim a moment, however it is told to stop."""
     monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.1)
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 10 * PATIENCE)
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task
         async def work() -> None:
@@ -73,7 +73,7 @@ async def test_a_worker_that_is_to_stop_does_not_wait_for_its_claim(
 async def test_what_a_lost_reply_granted_is_run_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim is given up, and what it granted given back by the next one: no lease has to end first."""
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.2)
-    async with Proxy(empty_url()) as proxy, Windlass(proxy.url, lease=600, poll_interval=0.05) as app:
+    async with Proxy(empty_url()) as proxy, Tidewheel(proxy.url, lease=600, poll_interval=0.05) as app:
 
         @app.task
         async def work() -> str:
@@ -92,7 +92,7 @@ async def test_a_worker_stops_though_its_server_is_silent(monkeypatch: pytest.Mo
     """Not after the time that a statement may take: ``working`` waits for the end, and not for that long."""
     monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.1)
     monkeypatch.setattr(database, "STATEMENT_SECONDS", 10 * PATIENCE)
-    async with Proxy(empty_url()) as proxy, Windlass(proxy.url, poll_interval=0.05) as app:
+    async with Proxy(empty_url()) as proxy, Tidewheel(proxy.url, poll_interval=0.05) as app:
 
         @app.task
         async def work() -> None:
@@ -111,7 +111,7 @@ async def test_a_claim_given_up_while_a_file_is_busy_loses_nothing(
     monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.05)
     path = tmp_path / "jobs.db"
-    async with Windlass(f"sqlite:///{path}", lease=600, poll_interval=0.05) as app:
+    async with Tidewheel(f"sqlite:///{path}", lease=600, poll_interval=0.05) as app:
 
         @app.task
         async def work() -> str:
@@ -150,7 +150,7 @@ class _LateStore(SwitchedStore):
 async def test_a_job_whose_lease_ended_on_its_way_is_not_started() -> None:
     """Its worker knows when it asked; somebody else may run the job by now."""
     clock = FrozenClock()
-    async with Windlass("memory://", clock=clock, poll_interval=0.02) as app:
+    async with Tidewheel("memory://", clock=clock, poll_interval=0.02) as app:
         fences: list[int] = []
 
         @app.task
@@ -177,7 +177,7 @@ async def test_leases_that_arrive_late_are_extended_at_once(
     monkeypatch.setattr(Keeper, "look", lambda _: looks.append("now"))
     monkeypatch.setattr(Keeper, "stop", lambda self: setattr(self, "_stopped", True))
     clock = FrozenClock()
-    async with Windlass("memory://", clock=clock, poll_interval=0.02) as app:
+    async with Tidewheel("memory://", clock=clock, poll_interval=0.02) as app:
 
         @app.task
         async def work() -> None:

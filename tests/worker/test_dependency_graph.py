@@ -11,14 +11,14 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import Context, Fail, RetryAfter, Windlass
-from windlass.model import JobRecord, State
+from tidewheel import Context, Fail, RetryAfter, Tidewheel
+from tidewheel.model import JobRecord, State
 
 TOGETHER = 20
 """Jobs of one call: those of earlier calls are running, finished or waiting by then."""
 
 
-async def run_graph(app: Windlass, number: int, seed: int) -> dict[UUID, JobRecord]:
+async def run_graph(app: Tidewheel, number: int, seed: int) -> dict[UUID, JobRecord]:
     """As many jobs, each after up to four random others, enqueued while workers run them; how they ended."""
     chance = random.Random(seed)
 
@@ -48,7 +48,7 @@ async def run_graph(app: Windlass, number: int, seed: int) -> dict[UUID, JobReco
     return {job_id: record for job_id in known if (record := await app.store.get(job_id)) is not None}
 
 
-async def all_ended(app: Windlass, jobs: list[UUID]) -> bool:
+async def all_ended(app: Tidewheel, jobs: list[UUID]) -> bool:
     for start in range(0, len(jobs), 1000):
         states = await app.store.states(jobs[start : start + 1000])
         if any(state is None or not state.final for state in states):
@@ -79,7 +79,7 @@ def broken_rules(records: dict[UUID, JobRecord]) -> list[str]:
     return found
 
 
-async def try_graph(app: Windlass, number: int, seed: int) -> dict[UUID, JobRecord]:
+async def try_graph(app: Tidewheel, number: int, seed: int) -> dict[UUID, JobRecord]:
     records = await run_graph(app, number, seed)
     assert len(records) == number
     assert broken_rules(records) == []
@@ -90,14 +90,14 @@ async def try_graph(app: Windlass, number: int, seed: int) -> dict[UUID, JobReco
     return records
 
 
-async def test_a_random_graph_ends_as_it_should(app: Windlass) -> None:
+async def test_a_random_graph_ends_as_it_should(app: Tidewheel) -> None:
     """Whatever races with what: nobody runs too soon, nobody runs who should not, nobody is left waiting."""
     await try_graph(app, 100, seed=4)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_a_large_random_graph_ends_as_it_should(app: Windlass, seed: int) -> None:
+async def test_a_large_random_graph_ends_as_it_should(app: Tidewheel, seed: int) -> None:
     """Two thousand jobs."""
     began = time.perf_counter()
     records = await try_graph(app, 2000, seed)
@@ -109,8 +109,8 @@ async def test_a_large_random_graph_ends_as_it_should(app: Windlass, seed: int) 
 
 def test_a_broken_rule_is_seen() -> None:
     """The checker finds a child that ran after a parent that failed, and one that began too soon."""
-    from windlass.ids import new_id
-    from windlass.model import Relative
+    from tidewheel.ids import new_id
+    from tidewheel.model import Relative
 
     def job(state: State, **more: object) -> JobRecord:
         return JobRecord(

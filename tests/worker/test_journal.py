@@ -16,23 +16,23 @@ import pytest
 from tests.cli.processes import Project
 from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
-from windlass import Cancel, Context, Fail, Retry, Snooze, Windlass
-from windlass.model import ClaimRequest, Lane
+from tidewheel import Cancel, Context, Fail, Retry, Snooze, Tidewheel
+from tidewheel.model import ClaimRequest, Lane
 
 PLANTED = "hunter2"
 
 
 @pytest.fixture(params=URLS)
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
     """An open app that logs its jobs, with no tasks yet."""
     url = URLS[request.param](tmp_path)
-    async with Windlass(url, lease=2, poll_interval=0.05, log_jobs=True) as app:
+    async with Tidewheel(url, lease=2, poll_interval=0.05, log_jobs=True) as app:
         yield app
 
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "windlass.lifecycle")
+    caplog.set_level(logging.INFO, "tidewheel.lifecycle")
     return caplog
 
 
@@ -42,7 +42,7 @@ def told(lines: pytest.LogCaptureFixture, job_id: object) -> list[dict[str, Any]
     return [
         {name: value for name, value in vars(record).items() if name not in own and name != "message"}
         for record in lines.records
-        if record.name == "windlass.lifecycle" and vars(record)["job_id"] == str(job_id)
+        if record.name == "tidewheel.lifecycle" and vars(record)["job_id"] == str(job_id)
     ]
 
 
@@ -50,7 +50,7 @@ def events(lines: pytest.LogCaptureFixture, job_id: object) -> list[str]:
     return [line["event"] for line in told(lines, job_id)]
 
 
-async def test_each_step_of_a_life_is_one_line(app: Windlass, lines: pytest.LogCaptureFixture) -> None:
+async def test_each_step_of_a_life_is_one_line(app: Tidewheel, lines: pytest.LogCaptureFixture) -> None:
     """Who, what, which attempt, and the state from then on; nothing out of a payload, result or message."""
 
     @app.task(max_attempts=2, retry=Retry.fixed(0))
@@ -87,7 +87,7 @@ async def test_each_step_of_a_life_is_one_line(app: Windlass, lines: pytest.LogC
     assert PLANTED not in repr([vars(record) for record in lines.records if "lifecycle" in record.name])
 
 
-async def test_every_way_to_end_has_its_word(app: Windlass, lines: pytest.LogCaptureFixture) -> None:
+async def test_every_way_to_end_has_its_word(app: Tidewheel, lines: pytest.LogCaptureFixture) -> None:
     """Failed, cancelled, released: told when the store has taken it."""
 
     @app.task
@@ -110,7 +110,7 @@ async def test_every_way_to_end_has_its_word(app: Windlass, lines: pytest.LogCap
 
 
 async def test_a_job_that_finds_its_key_taken_is_not_queued(
-    app: Windlass, lines: pytest.LogCaptureFixture
+    app: Tidewheel, lines: pytest.LogCaptureFixture
 ) -> None:
     """One job, one line; several at once each have theirs."""
 
@@ -125,7 +125,7 @@ async def test_a_job_that_finds_its_key_taken_is_not_queued(
     assert [events(lines, job.id) for job in many] == [["queued"], ["queued"]]
 
 
-async def lose(app: Windlass, jobs: int, *, started: bool) -> None:
+async def lose(app: Tidewheel, jobs: int, *, started: bool) -> None:
     """Another worker's claim of so many jobs, which it never comes back to."""
     lanes = (Lane("work", "work"),)
     request = ClaimRequest(worker="lost", lanes=lanes, limit=jobs, lease_seconds=0.2)
@@ -137,7 +137,7 @@ async def lose(app: Windlass, jobs: int, *, started: bool) -> None:
 
 @pytest.mark.parametrize("started", [False, True], ids=["unstarted", "started"])
 async def test_a_job_of_a_lost_worker_is_reclaimed(
-    app: Windlass, lines: pytest.LogCaptureFixture, started: bool
+    app: Tidewheel, lines: pytest.LogCaptureFixture, started: bool
 ) -> None:
     """Told when it comes back, before anybody has it again: whose it was, and which attempt was lost."""
 
@@ -171,7 +171,7 @@ async def test_a_job_of_a_lost_worker_is_reclaimed(
 
 
 async def test_a_job_is_reclaimed_when_the_sweep_finds_it_though_nobody_takes_it(
-    app: Windlass, lines: pytest.LogCaptureFixture
+    app: Tidewheel, lines: pytest.LogCaptureFixture
 ) -> None:
     """A worker of other topics sweeps, too; a job that had its last attempt has failed by then."""
 
@@ -197,7 +197,7 @@ async def test_a_job_is_reclaimed_when_the_sweep_finds_it_though_nobody_takes_it
 
 async def test_nothing_is_logged_unless_it_was_asked_for(lines: pytest.LogCaptureFixture) -> None:
     """A busy queue would write more lines than it runs jobs."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task
         async def work() -> None: ...
@@ -213,10 +213,10 @@ def test_a_worker_process_writes_them_as_json(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write(
         "shop.py",
-        "from windlass import Windlass\napp = Windlass('sqlite:///jobs.db')\n"
+        "from tidewheel import Tidewheel\napp = Tidewheel('sqlite:///jobs.db')\n"
         "@app.task\nasync def work() -> None: ...\n",
     )
-    with project.start("worker", "shop:app", "--log-json", WINDLASS_LOG_JOBS="true") as process:
+    with project.start("worker", "shop:app", "--log-json", TIDEWHEEL_LOG_JOBS="true") as process:
         process.wait_for("Ctrl-C stops")
         with project.start("enqueue", "work", "--app", "shop:app") as enqueue:
             assert enqueue.wait() == 0

@@ -10,18 +10,18 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import until
 from tests.worker.outages import Switch, working_on
-from windlass import Context, Windlass
-from windlass.model import ClaimRequest, Lane
-from windlass.testing.clock import FrozenClock
-from windlass.worker import keeper
-from windlass.worker.held import Held, HeldJobs
-from windlass.worker.stuck import Stuck
-from windlass.worker.waiting import Recovery
+from tidewheel import Context, Tidewheel
+from tidewheel.model import ClaimRequest, Lane
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker import keeper
+from tidewheel.worker.held import Held, HeldJobs
+from tidewheel.worker.stuck import Stuck
+from tidewheel.worker.waiting import Recovery
 
 
 @pytest.mark.parametrize(("open_seconds", "tries"), [(0.05, 2), (3600.0, 1)], ids=["tries", "hangs"])
 async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch, open_seconds: float, tries: int
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch, open_seconds: float, tries: int
 ) -> None:
     """The keeper's own connection meets silence: handlers whose lease has ended are stopped all the same."""
     monkeypatch.setattr(keeper, "OPEN_SECONDS", open_seconds)
@@ -50,7 +50,7 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
                 await asyncio.wait_for(stopped.wait(), PATIENCE)
 
 
-async def test_a_handler_whose_job_is_taken_back_is_stopped(app: Windlass) -> None:
+async def test_a_handler_whose_job_is_taken_back_is_stopped(app: Tidewheel) -> None:
     """The next extension is refused: the handler stops, and the job is run again with no attempt counted."""
     started = asyncio.Event()
     stopped = asyncio.Event()
@@ -93,7 +93,7 @@ class _Importing(Held):
 
 async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -> None:
     """Whatever the event loop does while the keeper looks, the worker keeps its keeper."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task
         async def work() -> None:
@@ -132,7 +132,7 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
     monkeypatch.setattr(keeper, "SHORTEST_TICK", 60.0)
     clock = FrozenClock()
     unused: Any = None
-    async with Windlass("memory://", clock=clock) as app:
+    async with Tidewheel("memory://", clock=clock) as app:
 
         @app.task
         async def work() -> None:
@@ -171,7 +171,7 @@ async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
     monkeypatch.setattr(keeper, "within", no_time)
     clock = FrozenClock()
     unused: Any = None
-    async with Windlass("memory://", clock=clock) as app:
+    async with Tidewheel("memory://", clock=clock) as app:
 
         @app.task
         async def work() -> None:

@@ -14,14 +14,14 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from tests.worker.helpers import until, working
-from windlass import ConfigurationError, Context, Fail, JobCancelled, Windlass
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, Lease, NewJob, Settlement
-from windlass.outcome import Released
-from windlass.stores import create_store
+from tidewheel import ConfigurationError, Context, Fail, JobCancelled, Tidewheel
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, Lane, Lease, NewJob, Settlement
+from tidewheel.outcome import Released
+from tidewheel.stores import create_store
 
 
-async def test_a_stopped_worker_lets_running_jobs_finish_and_gives_the_rest_back(app: Windlass) -> None:
+async def test_a_stopped_worker_lets_running_jobs_finish_and_gives_the_rest_back(app: Tidewheel) -> None:
     """What has not started goes back uncounted, at once; what runs is completed."""
     started, finish = asyncio.Event(), asyncio.Event()
 
@@ -52,7 +52,7 @@ async def test_a_stopped_worker_lets_running_jobs_finish_and_gives_the_rest_back
     assert worker.tally.released == 5
 
 
-async def test_handlers_see_the_shutdown_and_may_release(app: Windlass) -> None:
+async def test_handlers_see_the_shutdown_and_may_release(app: Tidewheel) -> None:
     """A long job saves its work and leaves; the next worker goes on from there."""
     started = asyncio.Event()
 
@@ -75,7 +75,7 @@ async def test_handlers_see_the_shutdown_and_may_release(app: Windlass) -> None:
     assert await job.result(timeout=0) == "went on"
 
 
-async def test_a_second_stop_releases_running_jobs_at_once(app: Windlass) -> None:
+async def test_a_second_stop_releases_running_jobs_at_once(app: Tidewheel) -> None:
     """Handlers are cancelled and their jobs given back, uncounted."""
     started = asyncio.Event()
 
@@ -95,7 +95,7 @@ async def test_a_second_stop_releases_running_jobs_at_once(app: Windlass) -> Non
     assert (job.state, job.attempt) == ("pending", 0)
 
 
-async def test_a_handler_that_will_not_stop_is_given_back_all_the_same(app: Windlass) -> None:
+async def test_a_handler_that_will_not_stop_is_given_back_all_the_same(app: Tidewheel) -> None:
     """Neither a swallowed cancellation nor a blocked thread keeps the worker from ending."""
     started = threading.Barrier(2, timeout=20)
     finish = threading.Event()
@@ -130,7 +130,7 @@ async def test_a_handler_that_will_not_stop_is_given_back_all_the_same(app: Wind
         task.cancel()
 
 
-async def test_a_running_job_that_is_cancelled_hears_of_it_within_a_second(app: Windlass) -> None:
+async def test_a_running_job_that_is_cancelled_hears_of_it_within_a_second(app: Tidewheel) -> None:
     """The request travels through the store: any process may make it."""
     started = asyncio.Event()
 
@@ -147,7 +147,7 @@ async def test_a_running_job_that_is_cancelled_hears_of_it_within_a_second(app: 
             await job.result(timeout=PATIENCE)
 
 
-async def test_a_handler_that_finishes_before_it_hears_of_the_cancellation_wins(app: Windlass) -> None:
+async def test_a_handler_that_finishes_before_it_hears_of_the_cancellation_wins(app: Tidewheel) -> None:
     """Cancelling a running job is a request; what is done is done."""
     answers: list[bool] = []
 
@@ -166,7 +166,7 @@ async def test_a_handler_that_finishes_before_it_hears_of_the_cancellation_wins(
     await asyncio.to_thread(app.sync.close)
 
 
-async def test_a_handler_knows_the_name_of_its_worker(app: Windlass) -> None:
+async def test_a_handler_knows_the_name_of_its_worker(app: Tidewheel) -> None:
     """The one that the job and the list of workers have; so do callbacks."""
     told: list[str] = []
 
@@ -180,7 +180,7 @@ async def test_a_handler_knows_the_name_of_its_worker(app: Windlass) -> None:
     assert (await job.result(timeout=0), told, job.worker) == ("bob", ["bob"], "bob")
 
 
-async def test_a_worker_leaves_tasks_it_does_not_know_alone(app: Windlass) -> None:
+async def test_a_worker_leaves_tasks_it_does_not_know_alone(app: Tidewheel) -> None:
     """They wait for a worker that knows them, and do not stand in the way of the others."""
 
     @app.task(topic="mail")
@@ -198,7 +198,7 @@ async def test_a_worker_leaves_tasks_it_does_not_know_alone(app: Windlass) -> No
         assert (await app.get(stranger)).state == "pending"
 
 
-async def test_a_bare_name_runs_the_task_of_that_name(app: Windlass) -> None:
+async def test_a_bare_name_runs_the_task_of_that_name(app: Tidewheel) -> None:
     """A producer that knows no tasks enqueues by name alone."""
 
     @app.task(name="digest", topic="mail")
@@ -210,7 +210,7 @@ async def test_a_bare_name_runs_the_task_of_that_name(app: Windlass) -> None:
     assert await app.result(answer.job_id, timeout=0) == "42"
 
 
-async def test_topic_concurrency_is_never_passed(app: Windlass) -> None:
+async def test_topic_concurrency_is_never_passed(app: Tidewheel) -> None:
     """At most so many jobs of a topic run at a time, while other topics use the other slots."""
     running, most = 0, 0
     free_ran = asyncio.Event()
@@ -234,7 +234,7 @@ async def test_topic_concurrency_is_never_passed(app: Windlass) -> None:
     assert most == 2
 
 
-async def test_concurrency_is_used_and_never_passed(app: Windlass) -> None:
+async def test_concurrency_is_used_and_never_passed(app: Tidewheel) -> None:
     """As many handlers run at a time as the worker has slots, no more."""
     running, most = 0, 0
     full = asyncio.Event()
@@ -254,7 +254,7 @@ async def test_concurrency_is_used_and_never_passed(app: Windlass) -> None:
     assert most == 4
 
 
-async def test_a_delayed_job_starts_when_it_is_due(app: Windlass) -> None:
+async def test_a_delayed_job_starts_when_it_is_due(app: Tidewheel) -> None:
     """The worker sleeps until then instead of polling, and not longer."""
     ran_at: list[float] = []
 
@@ -272,7 +272,7 @@ async def test_a_delayed_job_starts_when_it_is_due(app: Windlass) -> None:
 async def test_a_waiting_worker_is_woken_by_an_enqueue(tmp_path: Path) -> None:
     """Not by its poll: that is an hour away here."""
     for url in (where(tmp_path) for where in URLS.values()):
-        app = Windlass(url, poll_interval=3600)
+        app = Tidewheel(url, poll_interval=3600)
 
         @app.task
         async def work() -> str:
@@ -286,7 +286,7 @@ async def test_a_waiting_worker_is_woken_by_an_enqueue(tmp_path: Path) -> None:
 
 async def test_the_keeper_extends_leases_while_a_handler_blocks_the_event_loop(tmp_path: Path) -> None:
     """A blocked loop for more than a lease loses nothing: nobody else gets the job."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", lease=2)
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}", lease=2)
     blocking = threading.Event()
 
     @app.task
@@ -324,7 +324,7 @@ async def test_the_keeper_extends_leases_while_a_handler_blocks_the_event_loop(t
     assert job.attempt == 1
 
 
-async def test_a_handler_that_ignores_its_timeout_loses_its_job_to_another_run(app: Windlass) -> None:
+async def test_a_handler_that_ignores_its_timeout_loses_its_job_to_another_run(app: Tidewheel) -> None:
     """Its lease is not kept for ever: the attempt counts as lost, and the job goes on without it."""
     finish = asyncio.Event()
     runs: list[int] = []
@@ -346,7 +346,7 @@ async def test_a_handler_that_ignores_its_timeout_loses_its_job_to_another_run(a
     assert runs == [1, 2]
 
 
-async def test_a_job_that_waits_too_long_for_a_slot_is_given_back(app: Windlass) -> None:
+async def test_a_job_that_waits_too_long_for_a_slot_is_given_back(app: Tidewheel) -> None:
     """Another worker may have a free slot; it costs the job nothing."""
     started, finish = asyncio.Event(), asyncio.Event()
 
@@ -367,7 +367,7 @@ async def test_a_job_that_waits_too_long_for_a_slot_is_given_back(app: Windlass)
 
 async def test_a_loop_blocked_past_a_timeout_does_not_keep_its_jobs_for_ever(tmp_path: Path) -> None:
     """Neither the job that blocks nor those that wait behind it: other workers get them."""
-    app = Windlass(f"sqlite:///{tmp_path / 'jobs.db'}", lease=2)
+    app = Tidewheel(f"sqlite:///{tmp_path / 'jobs.db'}", lease=2)
     blocking = threading.Event()
     finish = threading.Event()
     rescued: list[str] = []
@@ -407,7 +407,7 @@ async def test_a_loop_blocked_past_a_timeout_does_not_keep_its_jobs_for_ever(tmp
     assert sorted(rescued) == ["innocent", "rude"]
 
 
-async def test_a_worker_that_is_cancelled_gives_its_jobs_back(app: Windlass) -> None:
+async def test_a_worker_that_is_cancelled_gives_its_jobs_back(app: Tidewheel) -> None:
     """``asyncio.wait_for(app.run_worker(), 60)`` in a script must not leave jobs leased."""
     started = asyncio.Event()
 
@@ -425,10 +425,10 @@ async def test_a_worker_that_is_cancelled_gives_its_jobs_back(app: Windlass) -> 
     for job in jobs:
         await job.refresh()
         assert (job.state, job.attempt) == ("pending", 0)
-    assert not [thread for thread in threading.enumerate() if thread.name == "windlass-keeper"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "tidewheel-keeper"]
 
 
-async def test_a_worker_cancelled_twice_leaves_no_keeper_behind(app: Windlass) -> None:
+async def test_a_worker_cancelled_twice_leaves_no_keeper_behind(app: Tidewheel) -> None:
     """A keeper without its worker would extend leases that nobody will ever settle."""
     started, finish = asyncio.Event(), asyncio.Event()
 
@@ -450,11 +450,11 @@ async def test_a_worker_cancelled_twice_leaves_no_keeper_behind(app: Windlass) -
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    await until(lambda: "windlass-keeper" not in [thread.name for thread in threading.enumerate()])
+    await until(lambda: "tidewheel-keeper" not in [thread.name for thread in threading.enumerate()])
     finish.set()
 
 
-async def test_a_name_that_becomes_ambiguous_stops_nothing_but_its_own_jobs(app: Windlass) -> None:
+async def test_a_name_that_becomes_ambiguous_stops_nothing_but_its_own_jobs(app: Tidewheel) -> None:
     """A task registered late makes a bare name mean two things; jobs by that name wait for who knows."""
     ran = asyncio.Event()
 
@@ -481,7 +481,7 @@ async def test_a_name_that_becomes_ambiguous_stops_nothing_but_its_own_jobs(app:
     assert (bare.state, bare.attempt) == ("pending", 0)
 
 
-async def test_a_cancellation_for_one_job_never_reaches_the_next(app: Windlass) -> None:
+async def test_a_cancellation_for_one_job_never_reaches_the_next(app: Tidewheel) -> None:
     """Jobs share a slot one after another; what one does to its task is over with it."""
 
     @app.task(max_attempts=1)
@@ -505,7 +505,7 @@ async def test_a_cancellation_for_one_job_never_reaches_the_next(app: Windlass) 
     assert [job.state for job in jobs] == ["completed"] * 10
 
 
-async def test_an_exception_that_cannot_be_described_fails_its_attempt(app: Windlass) -> None:
+async def test_an_exception_that_cannot_be_described_fails_its_attempt(app: Tidewheel) -> None:
     """Whatever a handler raises, its job is settled."""
 
     class Mute(Exception):
@@ -527,7 +527,7 @@ async def test_an_exception_that_cannot_be_described_fails_its_attempt(app: Wind
     assert [(job.state, job.attempt) for job in jobs] == [("failed", 1)] * 2
 
 
-async def test_a_lost_lease_stops_the_handler_and_writes_nothing(app: Windlass) -> None:
+async def test_a_lost_lease_stops_the_handler_and_writes_nothing(app: Tidewheel) -> None:
     """A worker told that its lease is gone cancels the handler; whoever holds the job now decides."""
     started, stopped = asyncio.Event(), asyncio.Event()
 
@@ -556,7 +556,7 @@ async def test_trouble_with_the_database_neither_kills_a_worker_nor_loses_result
 ) -> None:
     """An outsider locks the file: finished results are kept and settled when it lets go."""
     path = tmp_path / "jobs.db"
-    app = Windlass(f"sqlite:///{path}?busy_timeout=0.1", lease=30, poll_interval=0.05)
+    app = Tidewheel(f"sqlite:///{path}?busy_timeout=0.1", lease=30, poll_interval=0.05)
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -565,7 +565,7 @@ async def test_trouble_with_the_database_neither_kills_a_worker_nor_loses_result
         await go_on.wait()
         return "kept"
 
-    caplog.set_level(logging.WARNING, "windlass")
+    caplog.set_level(logging.WARNING, "tidewheel")
     async with app:
         job = await work.enqueue()
         async with working(app) as worker:
@@ -583,7 +583,7 @@ async def test_trouble_with_the_database_neither_kills_a_worker_nor_loses_result
     assert caplog.text.count("settling finished jobs failed") == 1
 
 
-async def test_a_worker_without_tasks_is_refused(app: Windlass) -> None:
+async def test_a_worker_without_tasks_is_refused(app: Tidewheel) -> None:
     """It would wait for ever, and nobody would know why."""
     with pytest.raises(ConfigurationError, match="no task is registered"):
         app.worker()
@@ -597,7 +597,7 @@ async def test_a_worker_without_tasks_is_refused(app: Windlass) -> None:
         app.worker(concurrency=0)
 
 
-async def test_jobs_of_a_dead_worker_come_back_and_are_run(app: Windlass) -> None:
+async def test_jobs_of_a_dead_worker_come_back_and_are_run(app: Tidewheel) -> None:
     """Within one lease and a second, without anybody's help."""
 
     @app.task

@@ -9,10 +9,10 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import LimitsOrigin, Rate, TopicLimits, Windlass
+from tidewheel import LimitsOrigin, Rate, Tidewheel, TopicLimits
 
 
-async def test_a_worker_declares_what_its_tasks_say(app: Windlass) -> None:
+async def test_a_worker_declares_what_its_tasks_say(app: Tidewheel) -> None:
     """Before its first claim; what an operator has set stands."""
 
     @app.task(topic="mail", limits=TopicLimits(concurrency=2))
@@ -31,7 +31,7 @@ async def test_a_worker_declares_what_its_tasks_say(app: Windlass) -> None:
 
 
 async def test_a_worker_starts_also_when_an_operator_is_a_moment_ahead(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who has set limits between its look and its own ones."""
 
@@ -51,7 +51,7 @@ async def test_a_worker_starts_also_when_an_operator_is_a_moment_ahead(
     assert await app.limits.get("mail") == TopicLimits(concurrency=7)
 
 
-async def test_two_workers_keep_a_limit_and_use_it(app: Windlass) -> None:
+async def test_two_workers_keep_a_limit_and_use_it(app: Tidewheel) -> None:
     """Never more at once, and hints let nobody wait for a poll."""
     running = most = 0
     three_ran = asyncio.Event()
@@ -76,7 +76,7 @@ async def test_two_workers_keep_a_limit_and_use_it(app: Windlass) -> None:
 
 async def test_a_free_slot_is_filled_without_a_poll() -> None:
     """A worker that had no slot for a job of a limited topic asks again when it has one."""
-    async with Windlass("memory://", poll_interval=10 * PATIENCE) as app:
+    async with Tidewheel("memory://", poll_interval=10 * PATIENCE) as app:
 
         @app.task(topic="mail", limits=TopicLimits(rate=Rate(1000)))
         async def send() -> None:
@@ -90,7 +90,7 @@ async def test_a_free_slot_is_filled_without_a_poll() -> None:
 
 async def test_a_rate_is_waited_for_and_not_polled_for() -> None:
     """The claim says when, so a poll every half minute is enough."""
-    async with Windlass("memory://", poll_interval=30) as app:
+    async with Tidewheel("memory://", poll_interval=30) as app:
         starts: list[float] = []
 
         @app.task(topic="mail", limits=TopicLimits(rate=Rate(20, 1.0, 1)))
@@ -103,7 +103,7 @@ async def test_a_rate_is_waited_for_and_not_polled_for() -> None:
         assert starts[-1] - starts[0] >= 0.19
 
 
-async def test_who_pulls_by_hand_obeys_and_claims_nothing_ahead(app: Windlass) -> None:
+async def test_who_pulls_by_hand_obeys_and_claims_nothing_ahead(app: Tidewheel) -> None:
     """Reservations count as running; a job that is named is granted all the same."""
     await app.limits.set("mail", TopicLimits(concurrency=2))
     await app.enqueue_many("mail", [{"n": number} for number in range(4)])

@@ -13,7 +13,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import run
-from windlass import (
+from tidewheel import (
     BY_PAYLOAD,
     BatchContext,
     CallNext,
@@ -28,25 +28,25 @@ from windlass import (
     NotPermitted,
     Retry,
     SecurityContext,
-    Windlass,
+    Tidewheel,
     acting_as,
 )
-from windlass.model import BodyFormat
-from windlass.testing import enqueued
+from tidewheel.model import BodyFormat
+from tidewheel.testing import enqueued
 
 request_id: ContextVar[str] = ContextVar("request_id", default="none")
 
 
 @pytest.fixture
 async def memory() -> Any:
-    async with Windlass("memory://", poll_interval=0.05) as app:
+    async with Tidewheel("memory://", poll_interval=0.05) as app:
         yield app
 
 
 # -- run --------------------------------------------------------------------------------------------------
 
 
-async def test_middleware_is_nested_in_the_order_it_was_registered(app: Windlass) -> None:
+async def test_middleware_is_nested_in_the_order_it_was_registered(app: Tidewheel) -> None:
     """The first is the outermost; what each returns is what the next one out sees."""
     order: list[str] = []
 
@@ -80,7 +80,7 @@ async def test_middleware_is_nested_in_the_order_it_was_registered(app: Windlass
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_middleware_sees_errors_and_may_replace_them(memory: Windlass, plain: bool) -> None:
+async def test_middleware_sees_errors_and_may_replace_them(memory: Tidewheel, plain: bool) -> None:
     """Of async handlers and of plain functions on threads alike."""
     seen: list[str] = []
 
@@ -111,7 +111,7 @@ async def test_middleware_sees_errors_and_may_replace_them(memory: Windlass, pla
     assert (failed.state, failed.error and failed.error.message) == ("failed", "ValueError: bad")
 
 
-async def test_an_error_of_middleware_is_the_jobs(memory: Windlass) -> None:
+async def test_an_error_of_middleware_is_the_jobs(memory: Tidewheel) -> None:
     """Before the handler, which does not run then, or after it; retried by the task's policy."""
     ran: list[int] = []
 
@@ -130,11 +130,11 @@ async def test_an_error_of_middleware_is_the_jobs(memory: Windlass) -> None:
     job = await run(memory, await work.enqueue())
     assert await job.result(timeout=PATIENCE) == "done"
     assert ran == [1]
-    assert [attempt.error.message for attempt in job.attempts] == ["windlass.errors.NotPermitted: not now"]
+    assert [attempt.error.message for attempt in job.attempts] == ["tidewheel.errors.NotPermitted: not now"]
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_handlers_see_what_middleware_sets(memory: Windlass, plain: bool) -> None:
+async def test_handlers_see_what_middleware_sets(memory: Tidewheel, plain: bool) -> None:
     """In context variables; the next job does not."""
     values: list[str] = []
 
@@ -160,7 +160,7 @@ async def test_handlers_see_what_middleware_sets(memory: Windlass, plain: bool) 
     assert values == ["none", "none"]
 
 
-async def test_the_rest_of_a_run_is_called_once(memory: Windlass) -> None:
+async def test_the_rest_of_a_run_is_called_once(memory: Tidewheel) -> None:
     """A second call is an error: retries are the task's."""
 
     @memory.middleware
@@ -176,7 +176,7 @@ async def test_the_rest_of_a_run_is_called_once(memory: Windlass) -> None:
     assert "called twice" in job.error.message
 
 
-async def test_a_timeout_counts_middleware_and_reaches_it(memory: Windlass) -> None:
+async def test_a_timeout_counts_middleware_and_reaches_it(memory: Tidewheel) -> None:
     """It is cancelled like a handler, and may clean up."""
     cleaned: list[str] = []
 
@@ -196,7 +196,7 @@ async def test_a_timeout_counts_middleware_and_reaches_it(memory: Windlass) -> N
     assert (job.error.code, cleaned) == ("job_timeout", ["cleaned"])
 
 
-async def test_a_batch_is_one_run(memory: Windlass) -> None:
+async def test_a_batch_is_one_run(memory: Tidewheel) -> None:
     """Middleware gets its context and the list it answers."""
     seen: list[tuple[int, Any]] = []
 
@@ -217,7 +217,7 @@ async def test_a_batch_is_one_run(memory: Windlass) -> None:
     assert [await job.result(timeout=PATIENCE) for job in jobs] == [-1, -2]
 
 
-async def test_a_transaction_of_the_handler_goes_on_inside_middleware(app: Windlass) -> None:
+async def test_a_transaction_of_the_handler_goes_on_inside_middleware(app: Tidewheel) -> None:
     """What a handler enqueues in it comes to be with its completion, or not at all."""
     app.middleware(Through())
 
@@ -255,7 +255,7 @@ class Through(Middleware):
 # -- enqueue ----------------------------------------------------------------------------------------------
 
 
-async def test_every_way_in_passes_through(app: Windlass, tmp_path: Path) -> None:
+async def test_every_way_in_passes_through(app: Tidewheel, tmp_path: Path) -> None:
     """Enqueue by call, name and number, together, as a copy, by put, with a connection of the caller's."""
     seen: list[str] = []
 
@@ -291,7 +291,7 @@ async def test_every_way_in_passes_through(app: Windlass, tmp_path: Path) -> Non
     ]
 
 
-async def test_middleware_may_change_a_job(app: Windlass) -> None:
+async def test_middleware_may_change_a_job(app: Tidewheel) -> None:
     """Task, payload, options and headers, each as the one before left it; everything is checked."""
 
     @app.task
@@ -340,7 +340,7 @@ async def test_middleware_may_change_a_job(app: Windlass) -> None:
     ],
 )
 async def test_a_change_that_cannot_be_is_refused_and_nothing_is_written(
-    memory: Windlass, change: dict[str, Any], why: type[Exception]
+    memory: Tidewheel, change: dict[str, Any], why: type[Exception]
 ) -> None:
     """The caller is told, and the draft is as it was."""
 
@@ -363,7 +363,7 @@ async def test_a_change_that_cannot_be_is_refused_and_nothing_is_written(
     assert (await memory.count()).total == 0
 
 
-async def test_middleware_may_refuse(app: Windlass) -> None:
+async def test_middleware_may_refuse(app: Tidewheel) -> None:
     """Whatever it raises is the caller's, and of several jobs none is written."""
 
     @app.middleware
@@ -380,7 +380,7 @@ async def test_middleware_may_refuse(app: Windlass) -> None:
     assert (await app.count()).total == 1
 
 
-async def test_a_key_made_of_the_payload_follows_it(memory: Windlass) -> None:
+async def test_a_key_made_of_the_payload_follows_it(memory: Tidewheel) -> None:
     """Two calls that middleware makes the same are the same job."""
 
     @memory.middleware
@@ -395,7 +395,7 @@ async def test_a_key_made_of_the_payload_follows_it(memory: Windlass) -> None:
     assert second.id == first.id
 
 
-async def test_middleware_acts_for_the_tenant_of_its_caller(memory: Windlass) -> None:
+async def test_middleware_acts_for_the_tenant_of_its_caller(memory: Tidewheel) -> None:
     """It cannot hand a job to another one."""
 
     @memory.middleware
@@ -409,7 +409,7 @@ async def test_middleware_acts_for_the_tenant_of_its_caller(memory: Windlass) ->
         await work.enqueue()
 
 
-async def test_jobs_that_are_not_durable_pass_through_too(memory: Windlass) -> None:
+async def test_jobs_that_are_not_durable_pass_through_too(memory: Tidewheel) -> None:
     """Their objects stay hidden, and what does not touch them may be changed."""
     marks: list[tuple[bool, Any]] = []
 
@@ -435,7 +435,7 @@ async def test_jobs_that_are_not_durable_pass_through_too(memory: Windlass) -> N
 
 def test_what_is_no_middleware_is_refused() -> None:
     """With what it is called with."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     register: Any = app.middleware
 
     class AsyncEnqueue(Middleware):
@@ -469,7 +469,7 @@ def test_what_is_no_middleware_is_refused() -> None:
     assert app.registry.around.wraps_runs
 
 
-async def test_a_partial_of_an_async_function_is_around_runs(memory: Windlass) -> None:
+async def test_a_partial_of_an_async_function_is_around_runs(memory: Tidewheel) -> None:
     """What is called counts: it is as async as the function."""
     seen: list[str] = []
 
@@ -491,7 +491,7 @@ async def test_a_partial_of_an_async_function_is_around_runs(memory: Windlass) -
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_variables_travel_with_the_job(app: Windlass, plain: bool) -> None:
+async def test_variables_travel_with_the_job(app: Tidewheel, plain: bool) -> None:
     """From enqueue to the handler and its callbacks, through retries; who had none leaves the default."""
     app.carry(request_id)
     told: list[str] = []
@@ -520,7 +520,7 @@ async def test_variables_travel_with_the_job(app: Windlass, plain: bool) -> None
     assert sorted(told) == ["none", "r-1"]
 
 
-async def test_jobs_of_jobs_carry_on(memory: Windlass) -> None:
+async def test_jobs_of_jobs_carry_on(memory: Tidewheel) -> None:
     """A handler's own enqueues have what it was given."""
     memory.carry(request_id)
 
@@ -539,7 +539,7 @@ async def test_jobs_of_jobs_carry_on(memory: Windlass) -> None:
     assert await memory.result(await job.result(timeout=PATIENCE), timeout=PATIENCE) == "r-2"
 
 
-async def test_a_copy_keeps_what_the_first_job_carried(app: Windlass) -> None:
+async def test_a_copy_keeps_what_the_first_job_carried(app: Tidewheel) -> None:
     """And so does a job that is requeued."""
     app.carry(request_id)
 
@@ -560,7 +560,7 @@ async def test_a_copy_keeps_what_the_first_job_carried(app: Windlass) -> None:
     assert [await one.result(timeout=PATIENCE) for one in (job, copy)] == ["kept", "kept"]
 
 
-async def test_a_batch_has_the_variables_its_jobs_agree_on(memory: Windlass) -> None:
+async def test_a_batch_has_the_variables_its_jobs_agree_on(memory: Tidewheel) -> None:
     """Each job's own are in its context."""
     locale: ContextVar[str] = ContextVar("locale", default="-")
     memory.carry(request_id, locale)
@@ -580,7 +580,7 @@ async def test_a_batch_has_the_variables_its_jobs_agree_on(memory: Windlass) -> 
     assert seen == [("r-4", "-", ["de", "fr"])]
 
 
-async def test_values_are_texts_or_made_into_texts(memory: Windlass) -> None:
+async def test_values_are_texts_or_made_into_texts(memory: Tidewheel) -> None:
     """With a clear error for others, and for too much of them; nothing is written then."""
     depth: ContextVar[Any] = ContextVar("depth")
     level: ContextVar[int] = ContextVar("level", default=0)
@@ -608,7 +608,7 @@ async def test_values_are_texts_or_made_into_texts(memory: Windlass) -> None:
 
 def test_what_cannot_be_carried_is_refused() -> None:
     """Two variables of one name, names of a trace, what is no variable."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     carry: Any = app.carry
     app.carry(request_id)
     app.carry(request_id)  # the same again changes nothing

@@ -12,12 +12,12 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until
 from tests.worker.outages import Switch, working_on
-from windlass import Context, Job, Windlass
-from windlass.testing.clock import FrozenClock
-from windlass.worker import backoff, registrar, worker
+from tidewheel import Context, Job, Tidewheel
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker import backoff, registrar, worker
 
 
-async def test_results_finished_during_an_outage_are_settled_afterwards(app: Windlass) -> None:
+async def test_results_finished_during_an_outage_are_settled_afterwards(app: Tidewheel) -> None:
     """Every handler runs once, however the outage falls."""
     runs: Counter[int] = Counter()
     go_on = asyncio.Event()
@@ -44,7 +44,7 @@ async def test_results_finished_during_an_outage_are_settled_afterwards(app: Win
     assert set(runs.values()) == {1}
 
 
-async def test_an_outage_longer_than_the_lease_runs_finished_jobs_again(app: Windlass) -> None:
+async def test_an_outage_longer_than_the_lease_runs_finished_jobs_again(app: Tidewheel) -> None:
     """By then others may have taken them, so the store refuses: at least once. Each runs once more."""
     clock = FrozenClock()
     runs: Counter[int] = Counter()
@@ -76,7 +76,7 @@ async def test_an_outage_longer_than_the_lease_runs_finished_jobs_again(app: Win
             assert set(map(tuple, seen.values())) == {(1, 1)}
 
 
-async def test_handlers_at_work_lose_their_jobs_when_the_lease_ends_in_an_outage(app: Windlass) -> None:
+async def test_handlers_at_work_lose_their_jobs_when_the_lease_ends_in_an_outage(app: Tidewheel) -> None:
     """Nobody can know whether another worker has them by then, so they are stopped, and run again."""
     clock = FrozenClock()
     ended: list[str] = []
@@ -106,7 +106,7 @@ async def test_handlers_at_work_lose_their_jobs_when_the_lease_ends_in_an_outage
                 assert await job.result(timeout=PATIENCE) == "the second time"
 
 
-async def test_a_worker_may_start_during_an_outage(app: Windlass) -> None:
+async def test_a_worker_may_start_during_an_outage(app: Tidewheel) -> None:
     """Also what it only does at its start, like subscribing to wake-ups, is tried until it works."""
 
     @app.task
@@ -123,7 +123,7 @@ async def test_a_worker_may_start_during_an_outage(app: Windlass) -> None:
 
 
 async def test_the_first_part_to_get_through_wakes_the_others(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After half an hour without a database nobody waits another half minute for each part to find out."""
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 10 * PATIENCE)
@@ -152,7 +152,7 @@ async def test_the_first_part_to_get_through_wakes_the_others(
 
 
 async def test_a_part_that_keeps_failing_alone_is_neither_loud_nor_quick(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Claims go on while nothing can be settled (a full disk, say); one line says so, and tries get rarer."""
 
@@ -163,7 +163,7 @@ async def test_a_part_that_keeps_failing_alone_is_neither_loud_nor_quick(
     switch = Switch()
     switch.only = {"settle"}
     switch.down = True
-    caplog.set_level(logging.WARNING, "windlass")
+    caplog.set_level(logging.WARNING, "tidewheel")
     async with working_on(app, switch) as running:
         jobs = [await work.enqueue() for _ in range(3)]
         await until(lambda: switch.refused["settle"] >= 3)
@@ -176,7 +176,7 @@ async def test_a_part_that_keeps_failing_alone_is_neither_loud_nor_quick(
     assert caplog.text.count("settling finished jobs works again after") == 1
 
 
-async def test_a_checkpoint_waits_for_the_store_and_progress_does_not(app: Windlass) -> None:
+async def test_a_checkpoint_waits_for_the_store_and_progress_does_not(app: Tidewheel) -> None:
     """Progress is a courtesy, and its loss no reason to fail; a checkpoint that was saved is saved."""
     began, reported = asyncio.Event(), asyncio.Event()
     switch = Switch()
@@ -203,7 +203,7 @@ async def test_a_checkpoint_waits_for_the_store_and_progress_does_not(app: Windl
         assert (await app.get(job.id)).checkpoint == {"page": 2}
 
 
-async def test_a_function_on_a_thread_waits_with_its_checkpoint_too(app: Windlass) -> None:
+async def test_a_function_on_a_thread_waits_with_its_checkpoint_too(app: Tidewheel) -> None:
     """And is let go when its job is cancelled meanwhile."""
     switch = Switch()
     waiting, errors = threading.Event(), []
@@ -226,7 +226,7 @@ async def test_a_function_on_a_thread_waits_with_its_checkpoint_too(app: Windlas
         await until(lambda: errors == ["LeaseLost"])
 
 
-async def test_the_start_of_a_last_attempt_is_recorded_once_the_store_is_back(app: Windlass) -> None:
+async def test_the_start_of_a_last_attempt_is_recorded_once_the_store_is_back(app: Tidewheel) -> None:
     """Until then its handler does not run: a crash now could repeat it for ever."""
     ran: list[int] = []
 
@@ -246,7 +246,7 @@ async def test_the_start_of_a_last_attempt_is_recorded_once_the_store_is_back(ap
 
 
 async def test_a_worker_can_be_stopped_during_an_outage(
-    app: Windlass, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says what it could not write, and those jobs run again when their leases end."""
     monkeypatch.setattr(worker, "SETTLE_GRACE", 0.2)
@@ -276,5 +276,5 @@ async def test_a_worker_can_be_stopped_during_an_outage(
         assert await jobs[0].result(timeout=PATIENCE) == "done"
 
 
-async def _listed(app: Windlass, name: str) -> bool:
+async def _listed(app: Tidewheel, name: str) -> bool:
     return any(one.name == name for one in await app.workers())

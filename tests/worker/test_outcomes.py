@@ -15,7 +15,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import take_away, until, working
-from windlass import (
+from tidewheel import (
     Cancel,
     Context,
     Fail,
@@ -27,14 +27,14 @@ from windlass import (
     Retry,
     RetryAfter,
     Snooze,
-    Windlass,
+    Tidewheel,
 )
-from windlass.context import make_progress
-from windlass.ids import new_id
-from windlass.model import NewJob
+from tidewheel.context import make_progress
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
 
 
-async def test_a_handler_that_returns_completes_its_job(app: Windlass) -> None:
+async def test_a_handler_that_returns_completes_its_job(app: Tidewheel) -> None:
     """The result is kept and comes back as it was returned."""
 
     @app.task
@@ -50,7 +50,7 @@ async def test_a_handler_that_returns_completes_its_job(app: Windlass) -> None:
     assert job.progress.percent == 100
 
 
-async def test_a_plain_function_runs_on_a_thread(app: Windlass) -> None:
+async def test_a_plain_function_runs_on_a_thread(app: Tidewheel) -> None:
     """It may block as long as it likes: the event loop goes on."""
     threads: list[str] = []
 
@@ -69,7 +69,7 @@ async def test_a_plain_function_runs_on_a_thread(app: Windlass) -> None:
     assert job.checkpoint == {"page": 7}
 
 
-async def test_an_error_is_kept_and_tried_again_until_attempts_are_used_up(app: Windlass) -> None:
+async def test_an_error_is_kept_and_tried_again_until_attempts_are_used_up(app: Tidewheel) -> None:
     """Each failed attempt leaves its error with code, message and traceback; the last one fails the job."""
 
     @app.task(max_attempts=3, retry=Retry.fixed(0))
@@ -91,7 +91,7 @@ async def test_an_error_is_kept_and_tried_again_until_attempts_are_used_up(app: 
         await job.result(timeout=0)
 
 
-async def test_the_retry_policy_of_a_job_wins_over_the_tasks(app: Windlass) -> None:
+async def test_the_retry_policy_of_a_job_wins_over_the_tasks(app: Tidewheel) -> None:
     """A job may carry a policy of its own."""
 
     @app.task(retry=Retry.fixed(0, jitter=False))
@@ -105,7 +105,7 @@ async def test_the_retry_policy_of_a_job_wins_over_the_tasks(app: Windlass) -> N
     assert 999 < (job.run_at - job.created_at).total_seconds() < 1010
 
 
-async def test_a_broken_retry_function_does_not_cost_the_retry(app: Windlass) -> None:
+async def test_a_broken_retry_function_does_not_cost_the_retry(app: Tidewheel) -> None:
     """When the policy raises, the default one decides."""
 
     def nonsense(attempt: int, error: BaseException) -> float:
@@ -121,7 +121,7 @@ async def test_a_broken_retry_function_does_not_cost_the_retry(app: Windlass) ->
     assert (job.shown_state, job.attempt) == ("retrying", 1)
 
 
-async def test_retry_after_decides_the_delay_and_counts(app: Windlass) -> None:
+async def test_retry_after_decides_the_delay_and_counts(app: Tidewheel) -> None:
     """RetryAfter is an attempt; the last one fails the job."""
 
     @app.task(max_attempts=2)
@@ -140,7 +140,7 @@ async def test_retry_after_decides_the_delay_and_counts(app: Windlass) -> None:
     assert (other.state, other.error and other.error.message) == ("failed", "come back later")
 
 
-async def test_fail_ends_a_job_whatever_attempts_are_left(app: Windlass) -> None:
+async def test_fail_ends_a_job_whatever_attempts_are_left(app: Tidewheel) -> None:
     """No retry for what cannot succeed."""
 
     @app.task(max_attempts=10)
@@ -155,7 +155,7 @@ async def test_fail_ends_a_job_whatever_attempts_are_left(app: Windlass) -> None
     assert (job.error.code, job.error.message, job.error.retryable) == ("declined", "card declined", False)
 
 
-async def test_snooze_is_not_an_attempt(app: Windlass) -> None:
+async def test_snooze_is_not_an_attempt(app: Tidewheel) -> None:
     """A snoozed job runs again later with its attempts untouched."""
 
     @app.task
@@ -169,7 +169,7 @@ async def test_snooze_is_not_an_attempt(app: Windlass) -> None:
     assert job.shown_state == "delayed"
 
 
-async def test_cancel_raised_by_a_handler_cancels(app: Windlass) -> None:
+async def test_cancel_raised_by_a_handler_cancels(app: Tidewheel) -> None:
     """The reason is kept."""
 
     @app.task
@@ -182,7 +182,7 @@ async def test_cancel_raised_by_a_handler_cancels(app: Windlass) -> None:
         await job.result(timeout=0)
 
 
-async def test_release_gives_a_job_back_uncounted(app: Windlass) -> None:
+async def test_release_gives_a_job_back_uncounted(app: Tidewheel) -> None:
     """The next run starts from the checkpoint, as the same attempt."""
     seen: list[tuple[int, Any]] = []
 
@@ -200,7 +200,7 @@ async def test_release_gives_a_job_back_uncounted(app: Windlass) -> None:
     assert seen == [(1, None), (1, 1)]
 
 
-async def test_a_payload_that_no_longer_fits_fails_at_once(app: Windlass) -> None:
+async def test_a_payload_that_no_longer_fits_fails_at_once(app: Tidewheel) -> None:
     """Trying again cannot help; the error says what did not fit."""
 
     @app.task(name="strict")
@@ -226,7 +226,7 @@ class Account(pydantic.BaseModel):
     token: int
 
 
-async def test_errors_of_payloads_that_do_not_fit_do_not_quote_them(app: Windlass) -> None:
+async def test_errors_of_payloads_that_do_not_fit_do_not_quote_them(app: Tidewheel) -> None:
     """More people read a job's errors than may see its payload."""
 
     @app.task(name="strict")
@@ -256,7 +256,7 @@ async def test_errors_of_payloads_that_do_not_fit_do_not_quote_them(app: Windlas
         await app.enqueue("strict", {"n": ["s3cr3t"]})
 
 
-async def test_a_result_that_cannot_be_stored_fails_the_job(app: Windlass) -> None:
+async def test_a_result_that_cannot_be_stored_fails_the_job(app: Tidewheel) -> None:
     """Running it again would only do the work twice."""
 
     @app.task
@@ -269,7 +269,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_job(app: Windlass) -> No
     assert (job.state, job.attempt, job.error and job.error.code) == ("failed", 1, "invalid_result")
 
 
-async def test_an_async_handler_is_cancelled_at_its_timeout(app: Windlass) -> None:
+async def test_an_async_handler_is_cancelled_at_its_timeout(app: Tidewheel) -> None:
     """The attempt errs with job_timeout and counts."""
     cancelled = asyncio.Event()
 
@@ -288,7 +288,7 @@ async def test_an_async_handler_is_cancelled_at_its_timeout(app: Windlass) -> No
     assert (job.state, job.error and job.error.code) == ("failed", "job_timeout")
 
 
-async def test_a_handler_that_swallows_its_cancellation_has_timed_out_all_the_same(app: Windlass) -> None:
+async def test_a_handler_that_swallows_its_cancellation_has_timed_out_all_the_same(app: Tidewheel) -> None:
     """What it returns afterwards is not taken."""
 
     @app.task(timeout=0.05, max_attempts=1)
@@ -305,7 +305,7 @@ async def test_a_handler_that_swallows_its_cancellation_has_timed_out_all_the_sa
     assert (job.state, job.error and job.error.code) == ("failed", "job_timeout")
 
 
-async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_slot(app: Windlass) -> None:
+async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_slot(app: Tidewheel) -> None:
     """It cannot be interrupted: its outcome is ignored, and its slot stays taken until it returns."""
     release = threading.Event()
     told = threading.Event()
@@ -339,7 +339,7 @@ async def test_a_function_on_a_thread_is_told_about_its_timeout_and_keeps_its_sl
         assert await waiting.result(timeout=PATIENCE) == "ran"
 
 
-async def test_context_variables_do_not_leak_from_one_job_to_the_next(app: Windlass) -> None:
+async def test_context_variables_do_not_leak_from_one_job_to_the_next(app: Tidewheel) -> None:
     """What a handler sets is gone with it, on the loop and on threads."""
     variable: ContextVar[str] = ContextVar("variable", default="clean")
     seen: list[str] = []
@@ -360,7 +360,7 @@ async def test_context_variables_do_not_leak_from_one_job_to_the_next(app: Windl
     assert seen == ["clean"] * 6
 
 
-async def test_a_handler_cannot_end_the_worker(app: Windlass) -> None:
+async def test_a_handler_cannot_end_the_worker(app: Tidewheel) -> None:
     """SystemExit and a stray CancelledError are errors of that attempt."""
 
     @app.task(max_attempts=1)
@@ -382,7 +382,7 @@ async def test_a_handler_cannot_end_the_worker(app: Windlass) -> None:
     assert [(job.state, job.attempt) for job in jobs] == [("failed", 1)] * 3
 
 
-async def test_errors_with_unstorable_text_are_kept_readable(app: Windlass) -> None:
+async def test_errors_with_unstorable_text_are_kept_readable(app: Tidewheel) -> None:
     """NUL and lone surrogates in a message must not lose the settlement."""
 
     @app.task(max_attempts=1)
@@ -398,7 +398,7 @@ async def test_errors_with_unstorable_text_are_kept_readable(app: Windlass) -> N
     assert len(job.error.message) <= 2000
 
 
-async def test_progress_and_checkpoint_are_visible_while_running(app: Windlass) -> None:
+async def test_progress_and_checkpoint_are_visible_while_running(app: Tidewheel) -> None:
     """Who looks sees how far it is."""
     reported = asyncio.Event()
     go_on = asyncio.Event()
@@ -433,7 +433,7 @@ def test_a_percentage_is_kept_as_it_was_given_within_0_and_100(given: Any, kept:
     assert make_progress(given).percent == kept
 
 
-async def test_a_report_of_progress_cannot_fail_its_job(app: Windlass) -> None:
+async def test_a_report_of_progress_cannot_fail_its_job(app: Tidewheel) -> None:
     """Reports are cosmetic: long texts are cut, and characters that cannot be stored are escaped."""
 
     @app.task(max_attempts=1)
@@ -448,7 +448,7 @@ async def test_a_report_of_progress_cannot_fail_its_job(app: Windlass) -> None:
     assert (job.progress.message, job.progress.stage) == ("x" * 999 + "…", "NUL \\x00 and half \\ud800")
 
 
-async def test_a_run_that_lost_its_job_cannot_report(app: Windlass) -> None:
+async def test_a_run_that_lost_its_job_cannot_report(app: Tidewheel) -> None:
     """Progress and checkpoints are fenced like everything else."""
     started = asyncio.Event()
     refused = asyncio.Event()

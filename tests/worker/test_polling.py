@@ -11,16 +11,16 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import StoreUnavailable, Windlass
-from windlass.model import Claim, ClaimRequest
-from windlass.settings import Settings
-from windlass.stores.protocol import Wakeups
+from tidewheel import StoreUnavailable, Tidewheel
+from tidewheel.model import Claim, ClaimRequest
+from tidewheel.settings import Settings
+from tidewheel.stores.protocol import Wakeups
 
 
 class Claims:
     """Every claim of a store that has nothing to do, by the moment it came; the first ones may fail."""
 
-    def __init__(self, app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
         self.moments: list[float] = []
         self.failing = False
         claim: Callable[[ClaimRequest], asyncio.Future[Claim]] = app.store.claim  # type: ignore[assignment]
@@ -39,8 +39,8 @@ class Claims:
 
 
 @asynccontextmanager
-async def idle(poll_interval: float) -> AsyncIterator[Windlass]:
-    async with Windlass("memory://", poll_interval=poll_interval) as app:
+async def idle(poll_interval: float) -> AsyncIterator[Tidewheel]:
+    async with Tidewheel("memory://", poll_interval=poll_interval) as app:
 
         @app.task
         async def work() -> None: ...

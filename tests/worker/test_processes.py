@@ -18,8 +18,8 @@ from tests.servers.shared import empty_url
 from tests.worker.helpers import until
 from tests.worker.killing import kill_run
 from tests.worker.processes import Site, stop
-from windlass import Job, Windlass
-from windlass.worker.slots import ALONE_AFTER
+from tidewheel import Job, Tidewheel
+from tidewheel.worker.slots import ALONE_AFTER
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and fork as tested here are POSIX")
 
@@ -31,9 +31,9 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-async def app(site: Site) -> AsyncIterator[Windlass]:
+async def app(site: Site) -> AsyncIterator[Tidewheel]:
     """A producer that knows no tasks: it enqueues by name."""
-    async with Windlass(site.url, lease=site.lease) as app:
+    async with Tidewheel(site.url, lease=site.lease) as app:
         yield app
 
 
@@ -65,7 +65,7 @@ async def test_a_crashed_server_loses_nothing_and_no_worker_has_to_be_restarted(
     assert (books.kills, books.restarts) == (1, 1)
 
 
-async def test_a_frozen_worker_loses_its_job_and_cannot_settle_it(site: Site, app: Windlass) -> None:
+async def test_a_frozen_worker_loses_its_job_and_cannot_settle_it(site: Site, app: Tidewheel) -> None:
     """SIGSTOP past the lease, SIGCONT: its settlement is refused, the newer run's counts."""
     job = await app.enqueue("slow", {"seconds": 1.0})
     with site.workers(1) as [frozen]:
@@ -85,7 +85,7 @@ async def test_a_frozen_worker_loses_its_job_and_cannot_settle_it(site: Site, ap
     )
 
 
-async def test_sigterm_ends_a_worker_and_a_second_one_ends_it_at_once(site: Site, app: Windlass) -> None:
+async def test_sigterm_ends_a_worker_and_a_second_one_ends_it_at_once(site: Site, app: Tidewheel) -> None:
     """The first lets handlers finish, the second gives their jobs back, uncounted."""
     job = await app.enqueue("endless")
     with site.workers(1) as [worker]:
@@ -104,7 +104,7 @@ async def test_sigterm_ends_a_worker_and_a_second_one_ends_it_at_once(site: Site
 # How it dies and where its jobs are have nothing to do with each other, and each takes several leases.
 @pytest.mark.parametrize(("site", "how"), [("sqlite", "exit"), ("postgres", "segfault")], indirect=["site"])
 async def test_a_job_that_kills_its_worker_fails_in_the_end_and_takes_nobody_with_it(
-    site: Site, app: Windlass, how: str
+    site: Site, app: Tidewheel, how: str
 ) -> None:
     """Poison ends in failed after max_attempts; neighbours that were running beside it complete."""
     poison = await app.enqueue("poison", {"how": how}, max_attempts=3)
@@ -115,7 +115,7 @@ async def test_a_job_that_kills_its_worker_fails_in_the_end_and_takes_nobody_wit
 async def test_a_batch_that_kills_its_worker_fails_for_the_poison_alone(tmp_path: Path) -> None:
     """What was in the call runs by itself afterwards, so the neighbours complete."""
     site = Site(tmp_path)
-    async with Windlass(site.url, lease=site.lease) as app:
+    async with Tidewheel(site.url, lease=site.lease) as app:
         payloads = [{"items": {"deadly": number == 3}} for number in range(8)]
         jobs = await app.enqueue_many("poisoned", payloads, max_attempts=2)
         poison = jobs.pop(3)
@@ -123,7 +123,7 @@ async def test_a_batch_that_kills_its_worker_fails_for_the_poison_alone(tmp_path
 
 
 async def _until_poison_has_failed(
-    site: Site, app: Windlass, poison: Job[Any], neighbours: list[Job[Any]]
+    site: Site, app: Tidewheel, poison: Job[Any], neighbours: list[Job[Any]]
 ) -> None:
     deaths = 0
     deadline = time.monotonic() + PATIENCE
@@ -148,7 +148,7 @@ async def _until_poison_has_failed(
         assert neighbour.state == "completed"
 
 
-async def test_a_handler_that_blocks_the_loop_for_leases_keeps_its_job(site: Site, app: Windlass) -> None:
+async def test_a_handler_that_blocks_the_loop_for_leases_keeps_its_job(site: Site, app: Tidewheel) -> None:
     """The keeper's thread extends the lease; a second worker never gets the job."""
     job = await app.enqueue("rude", {"seconds": 3 * site.lease})
     with site.workers(2):
@@ -158,7 +158,7 @@ async def test_a_handler_that_blocks_the_loop_for_leases_keeps_its_job(site: Sit
     assert len([event for event in site.events() if event["event"] == "start"]) == 1
 
 
-async def test_a_store_used_after_fork_says_so(site: Site, app: Windlass) -> None:
+async def test_a_store_used_after_fork_says_so(site: Site, app: Tidewheel) -> None:
     """A forked child has neither the threads nor the locks of its parent."""
     job = await app.enqueue("forks")
     with site.workers(1):
@@ -168,17 +168,17 @@ async def test_a_store_used_after_fork_says_so(site: Site, app: Windlass) -> Non
 
 
 async def test_jobs_reach_a_waiting_worker_in_another_process_without_polling(
-    site: Site, app: Windlass
+    site: Site, app: Tidewheel
 ) -> None:
     """The wake-up crosses processes: the worker's own poll is an hour away."""
-    with site.workers(1, WINDLASS_POLL_INTERVAL="3600"):
+    with site.workers(1, TIDEWHEEL_POLL_INTERVAL="3600"):
         for _ in range(5):
             job = await app.enqueue("work", {"shortest": 0, "longest": 0})
             await job.result(timeout=PATIENCE)
     assert len(site.events()) == 10
 
 
-async def test_two_processes_that_write_at_once_both_get_through(site: Site, app: Windlass) -> None:
+async def test_two_processes_that_write_at_once_both_get_through(site: Site, app: Tidewheel) -> None:
     """No caller starves or errs while workers and producers fight for the one write lock."""
     with site.workers(2):
 

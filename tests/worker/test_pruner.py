@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from windlass.model import JobFilter, State
-from windlass.stores.memory import MemoryStore
-from windlass.testing.clock import FrozenClock
-from windlass.testing.conformance.building import completed, failed
-from windlass.worker import pruner
-from windlass.worker.pruner import LONGEST_REST, TURN, TURN_KIND, TURN_SECONDS, Pruner, rest_after
+from tidewheel.model import JobFilter, State
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import completed, failed
+from tidewheel.worker import pruner
+from tidewheel.worker.pruner import LONGEST_REST, TURN, TURN_KIND, TURN_SECONDS, Pruner, rest_after
 
 BATCH = 2
 

@@ -11,12 +11,12 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until
 from tests.worker.outages import Switch, working_on
-from windlass import Windlass
-from windlass.testing.clock import FrozenClock
+from tidewheel import Tidewheel
+from tidewheel.testing.clock import FrozenClock
 
 
 async def test_an_outcome_that_is_refused_holds_up_no_other(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What finished with it and after it is settled; it is tried again, and written once that works."""
 
@@ -24,7 +24,7 @@ async def test_an_outcome_that_is_refused_holds_up_no_other(
     async def work(n: int) -> int:
         return n
 
-    caplog.set_level(logging.WARNING, "windlass")
+    caplog.set_level(logging.WARNING, "tidewheel")
     switch = Switch()
     poisoned, *others = await work.enqueue_many([{"n": n} for n in range(5)])
     switch.poison = {poisoned.id}
@@ -40,7 +40,7 @@ async def test_an_outcome_that_is_refused_holds_up_no_other(
 
 
 async def test_an_outcome_that_is_refused_for_a_lease_is_given_up(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its lease ends like that of a worker that died. The first loss only makes it a suspect."""
     clock = FrozenClock()
@@ -71,7 +71,7 @@ async def test_an_outcome_that_is_refused_for_a_lease_is_given_up(
     assert caplog.text.count("was refused for a whole lease") == 3
 
 
-async def test_a_settler_that_is_cancelled_among_refusals_forgets_nothing(app: Windlass) -> None:
+async def test_a_settler_that_is_cancelled_among_refusals_forgets_nothing(app: Tidewheel) -> None:
     """An event loop that ends cancels everything at once; the outcomes are written all the same."""
 
     @app.task
@@ -98,10 +98,10 @@ async def test_a_settler_that_is_cancelled_among_refusals_forgets_nothing(app: W
 
 
 async def test_a_worker_that_stops_tells_what_is_refused(
-    app: Windlass, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait for the end of a lease, and its last words count that outcome."""
-    monkeypatch.setattr("windlass.worker.worker.SETTLE_GRACE", 0.1)
+    monkeypatch.setattr("tidewheel.worker.worker.SETTLE_GRACE", 0.1)
 
     @app.task
     async def work() -> None:

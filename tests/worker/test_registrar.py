@@ -14,12 +14,12 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, working_on
-from windlass import InvalidInput, Windlass, WorkerInfo, __version__
-from windlass.clock import SystemClock
-from windlass.model import WorkerRecord
-from windlass.testing.clock import FrozenClock
-from windlass.worker import registrar
-from windlass.worker.lag import LoopLag
+from tidewheel import InvalidInput, Tidewheel, WorkerInfo, __version__
+from tidewheel.clock import SystemClock
+from tidewheel.model import WorkerRecord
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker import registrar
+from tidewheel.worker.lag import LoopLag
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registrar, "LOOK_SECONDS", 0.02)
 
 
-async def only(app: Windlass) -> WorkerInfo:
+async def only(app: Tidewheel) -> WorkerInfo:
     """The one worker there is, once it is listed."""
 
     async def listed() -> bool:
@@ -40,7 +40,7 @@ async def only(app: Windlass) -> WorkerInfo:
     return (await app.workers())[0]
 
 
-async def test_a_worker_is_listed_while_it_runs(app: Windlass) -> None:
+async def test_a_worker_is_listed_while_it_runs(app: Tidewheel) -> None:
     """Who and where it is, what it runs and since when; it leaves when it ends."""
 
     @app.task(topic="mail")
@@ -67,7 +67,7 @@ async def test_a_worker_is_listed_while_it_runs(app: Windlass) -> None:
     assert await app.workers() == []
 
 
-async def test_it_tells_what_it_does(app: Windlass) -> None:
+async def test_it_tells_what_it_does(app: Tidewheel) -> None:
     """Handlers at work, jobs at hand, and what became of the others."""
     go_on = asyncio.Event()
 
@@ -102,7 +102,7 @@ async def test_it_tells_what_it_does(app: Windlass) -> None:
         await until(idle)
 
 
-async def test_a_blocked_event_loop_goes_on_beating_and_its_lag_shows(app: Windlass) -> None:
+async def test_a_blocked_event_loop_goes_on_beating_and_its_lag_shows(app: Tidewheel) -> None:
     """While it is blocked, not only afterwards: that is when somebody looks."""
     release = threading.Event()
     seen_in_time: list[bool] = []
@@ -140,12 +140,12 @@ async def test_a_blocked_event_loop_goes_on_beating_and_its_lag_shows(app: Windl
 
 
 async def test_a_list_that_cannot_be_written_disturbs_no_job(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is mentioned once, and the worker appears as soon as it works."""
     switch = Switch()
     switch.only, switch.down = {"beat"}, True
-    caplog.set_level(logging.WARNING, "windlass")
+    caplog.set_level(logging.WARNING, "tidewheel")
 
     @app.task
     async def work() -> str:
@@ -162,7 +162,7 @@ async def test_a_list_that_cannot_be_written_disturbs_no_job(
 
 
 async def test_a_bug_in_the_list_disturbs_no_job(
-    app: Windlass, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is raised there."""
 
@@ -181,7 +181,7 @@ async def test_a_bug_in_the_list_disturbs_no_job(
     assert await app.workers() == []
 
 
-async def test_a_short_run_is_on_no_list(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_run_is_on_no_list(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests and scripts that run until idle do not pay for it."""
     monkeypatch.setattr(registrar, "FIRST_BEAT_SECONDS", 60.0)
     written: list[str] = []
@@ -196,7 +196,7 @@ async def test_a_short_run_is_on_no_list(app: Windlass, monkeypatch: pytest.Monk
     assert await app.workers() == []
 
 
-async def test_the_start_is_told_by_the_clock_of_the_store(app: Windlass) -> None:
+async def test_the_start_is_told_by_the_clock_of_the_store(app: Tidewheel) -> None:
     """A worker whose own clock is off by a day is not listed as started tomorrow."""
     there = FrozenClock()
     with app.on_store("memory://", clock=there):
@@ -211,7 +211,7 @@ async def test_the_start_is_told_by_the_clock_of_the_store(app: Windlass) -> Non
     assert offset < 5
 
 
-async def test_a_worker_that_was_killed_is_missing(app: Windlass) -> None:
+async def test_a_worker_that_was_killed_is_missing(app: Tidewheel) -> None:
     """Its last words stay, and how long ago they were."""
     clock = FrozenClock()
     with app.on_store("memory://", clock=clock):
@@ -235,7 +235,7 @@ def test_the_list_of_lanes_has_an_end() -> None:
     """A worker of a thousand topics tells about some of them, and how many there are besides."""
 
     async def main() -> WorkerInfo:
-        async with Windlass("memory://") as app:
+        async with Tidewheel("memory://") as app:
             for n in range(registrar.MAX_LANES):
                 app.task(name=f"task{n}")(lambda: None)
             async with working(app):
@@ -246,7 +246,7 @@ def test_the_list_of_lanes_has_an_end() -> None:
     assert len(info.topics) <= registrar.MAX_LANES
 
 
-async def test_the_blocking_twin_lists_too(app: Windlass) -> None:
+async def test_the_blocking_twin_lists_too(app: Tidewheel) -> None:
     """``app.sync.workers()``, for programs without an event loop."""
 
     @app.task
@@ -268,7 +268,7 @@ async def test_the_blocking_twin_lists_too(app: Windlass) -> None:
         ("nul\x00", "NUL character"),
     ],
 )
-async def test_a_name_nobody_can_read_is_refused(app: Windlass, name: str, words: str) -> None:
+async def test_a_name_nobody_can_read_is_refused(app: Tidewheel, name: str, words: str) -> None:
     """It would stand in every job, log line and list."""
 
     @app.task

@@ -8,13 +8,13 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import working
-from windlass import Windlass
-from windlass.worker import runner
+from tidewheel import Tidewheel
+from tidewheel.worker import runner
 
 
 async def test_handlers_that_wait_run_side_by_side_behind_others_that_do_not() -> None:
     """Each of them waits for all the others: one slot too few, and none would end."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         meeting = asyncio.Barrier(5)
 
         @app.task
@@ -35,7 +35,7 @@ async def test_handlers_that_wait_run_side_by_side_behind_others_that_do_not() -
 
 async def test_functions_on_threads_run_side_by_side() -> None:
     """A thread's slot waits like any other."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         seen: set[int] = set()
         all_there = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ async def test_handlers_that_never_wait_let_others_have_the_event_loop(
 ) -> None:
     """They step aside after a while, also when there is always another job."""
     monkeypatch.setattr(runner, "TURN_SECONDS", 0.0)
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         ran = 0
         seen: list[int] = []
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from windlass import Windlass
-from windlass.clock import SystemClock
-from windlass.model import BodyFormat, Claimed, Lease
-from windlass.stores.protocol import MAX_BATCH
-from windlass.testing.clock import FrozenClock
-from windlass.worker.held import Held
-from windlass.worker.slots import CLAIM_SECONDS, GROW_SECONDS, LEAST_CLAIMED, SHARE_SECONDS, Slots
+from tidewheel import Tidewheel
+from tidewheel.clock import SystemClock
+from tidewheel.model import BodyFormat, Claimed, Lease
+from tidewheel.stores.protocol import MAX_BATCH
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker.held import Held
+from tidewheel.worker.slots import CLAIM_SECONDS, GROW_SECONDS, LEAST_CLAIMED, SHARE_SECONDS, Slots
 
-_app = Windlass("memory://")
+_app = Tidewheel("memory://")
 
 
 @_app.task

@@ -6,10 +6,10 @@ import asyncio
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import Context, Retry, Windlass
+from tidewheel import Context, Retry, Tidewheel
 
 
-async def test_a_running_job_with_progress_has_begun(app: Windlass) -> None:
+async def test_a_running_job_with_progress_has_begun(app: Tidewheel) -> None:
     """A first report makes a claimed job a running one, whose start is not after the report."""
     reported, finish = asyncio.Event(), asyncio.Event()
 
@@ -35,7 +35,7 @@ async def test_a_running_job_with_progress_has_begun(app: Windlass) -> None:
     assert job.record.started_at == began
 
 
-async def test_the_start_of_a_job_does_not_move(app: Windlass) -> None:
+async def test_the_start_of_a_job_does_not_move(app: Tidewheel) -> None:
     """It is recorded while the handler runs, which takes a moment; the end of the run leaves it alone."""
     finish = asyncio.Event()
 

@@ -10,7 +10,7 @@ from typing import Any
 from tests.servers.shared import empty_url
 from tests.worker.processes import Site
 from tests.worker.step_victims import POINTS
-from windlass import Job, Windlass
+from tidewheel import Job, Tidewheel
 
 ROUNDS = 2
 """How often each job is killed, every time at another point."""
@@ -31,7 +31,7 @@ async def test_no_finished_step_runs_again_wherever_its_worker_is_killed(tmp_pat
 
 
 async def _kill_and_check(site: Site) -> list[str]:
-    app = Windlass(site.url)
+    app = Tidewheel(site.url)
 
     @app.task(name="three_steps", max_attempts=20)
     async def three_steps(points: list[str]) -> list[dict[str, Any]]: ...  # type: ignore[empty-body]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.worker.helpers import run, until
-from windlass import Context, InvalidInput, LimitExceeded, Retry, Windlass, steps
-from windlass.stores.protocol import MAX_STEPS
+from tidewheel import Context, InvalidInput, LimitExceeded, Retry, Tidewheel, steps
+from tidewheel.stores.protocol import MAX_STEPS
 
 AT_ONCE = Retry.fixed(0)
 
@@ -28,7 +28,7 @@ AT_ONCE = Retry.fixed(0)
 )
 async def test_names_are_checked_before_anything_is_run(name: Any, complaint: str) -> None:
     """As those of tasks are."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task
         async def work(ctx: Context) -> None:
@@ -40,7 +40,7 @@ async def test_names_are_checked_before_anything_is_run(name: Any, complaint: st
         assert (await run(app, await work.enqueue())).state == "completed"
 
 
-async def test_a_job_has_so_many_steps_and_no_more(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_has_so_many_steps_and_no_more(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of all its runs count; the one too many is not run."""
     monkeypatch.setattr(steps, "MAX_STEPS", 3)
 
@@ -71,7 +71,7 @@ async def test_a_job_has_so_many_steps_and_no_more(app: Windlass, monkeypatch: p
     ids=["long", "object", "nan"],
 )
 async def test_an_output_that_cannot_be_kept_fails_the_job(
-    app: Windlass, output: Any, code: str, complaint: str
+    app: Tidewheel, output: Any, code: str, complaint: str
 ) -> None:
     """At once: another attempt would do the step's work again, and fail again."""
     runs: list[int] = []
@@ -91,7 +91,7 @@ async def test_an_output_that_cannot_be_kept_fails_the_job(
 
 
 async def test_all_outputs_of_a_job_together_have_a_limit(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run reads them all."""
     monkeypatch.setattr(steps, "MAX_OUTPUT_BYTES", 100)
@@ -127,7 +127,7 @@ async def test_so_many_plain_functions_of_a_job_run_at_once_and_no_more() -> Non
             inside.remove(n)
         return n
 
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task
         async def work(ctx: Context) -> int:

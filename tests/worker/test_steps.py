@@ -17,8 +17,8 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import run, take_away, until, working
 from tests.worker.outages import Switch, working_on
-from windlass import Context, InvalidInput, Job, LeaseLost, Retry, Snooze, Windlass
-from windlass.model import Report
+from tidewheel import Context, InvalidInput, Job, LeaseLost, Retry, Snooze, Tidewheel
+from tidewheel.model import Report
 
 AT_ONCE = Retry.fixed(0)
 
@@ -29,7 +29,7 @@ class Order:
     placed: datetime
 
 
-async def test_a_job_resumes_at_its_first_unfinished_step(app: Windlass) -> None:
+async def test_a_job_resumes_at_its_first_unfinished_step(app: Tidewheel) -> None:
     """Each step is done once, however often the job is run; what follows sees the same outputs."""
     done: Counter[str] = Counter()
 
@@ -63,7 +63,7 @@ async def test_a_job_resumes_at_its_first_unfinished_step(app: Windlass) -> None
     assert job.steps[0].finished_at <= job.steps[1].finished_at
 
 
-async def test_a_step_that_raises_is_not_recorded(app: Windlass) -> None:
+async def test_a_step_that_raises_is_not_recorded(app: Tidewheel) -> None:
     """Its exception is the handler's; the next attempt runs it again, and so may the handler itself."""
     tries: list[int] = []
 
@@ -87,7 +87,7 @@ async def test_a_step_that_raises_is_not_recorded(app: Windlass) -> None:
     assert [(step.output, step.attempt) for step in job.steps] == [(3, 2)]
 
 
-async def test_a_requeued_job_goes_on_where_it_failed(app: Windlass) -> None:
+async def test_a_requeued_job_goes_on_where_it_failed(app: Tidewheel) -> None:
     """A dead letter that failed at its second step does not charge the card of the first one again."""
     charged: list[int] = []
     broken = True
@@ -117,7 +117,7 @@ async def test_a_requeued_job_goes_on_where_it_failed(app: Windlass) -> None:
     assert charged == [500]
 
 
-async def test_outputs_have_the_type_their_function_promises(app: Windlass) -> None:
+async def test_outputs_have_the_type_their_function_promises(app: Tidewheel) -> None:
     """The first run sees what a later one would: what was read back from JSON."""
     placed = datetime(2026, 1, 2, tzinfo=UTC)
     seen: list[list[Any]] = []
@@ -173,7 +173,7 @@ async def test_outputs_have_the_type_their_function_promises(app: Windlass) -> N
     ]  # fmt: skip
 
 
-async def test_steps_may_run_at_once_and_each_is_kept_by_itself(app: Windlass) -> None:
+async def test_steps_may_run_at_once_and_each_is_kept_by_itself(app: Tidewheel) -> None:
     """One of them failing takes nothing from the others."""
     runs: Counter[int] = Counter()
     others_done = asyncio.Event()
@@ -204,7 +204,7 @@ async def test_steps_may_run_at_once_and_each_is_kept_by_itself(app: Windlass) -
     assert len(job.steps) == 6
 
 
-async def test_a_plain_function_does_not_hold_up_the_event_loop(app: Windlass) -> None:
+async def test_a_plain_function_does_not_hold_up_the_event_loop(app: Tidewheel) -> None:
     """It runs on a thread, with the handler's context variables."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     asked, answered = threading.Event(), threading.Event()
@@ -228,10 +228,10 @@ async def test_a_plain_function_does_not_hold_up_the_event_loop(app: Windlass) -
     job = await run(app, await work.enqueue())
     value, thread = await job.result()
     assert value == "the handler's"
-    assert thread.startswith("windlass-handler-")
+    assert thread.startswith("tidewheel-handler-")
 
 
-async def test_plain_handlers_have_steps_too(app: Windlass) -> None:
+async def test_plain_handlers_have_steps_too(app: Tidewheel) -> None:
     """On their own thread; an async function cannot be run there, and says so."""
     done: Counter[str] = Counter()
     complaints: list[str] = []
@@ -262,7 +262,7 @@ async def test_plain_handlers_have_steps_too(app: Windlass) -> None:
     assert len(complaints) == 4
 
 
-async def test_steps_may_be_nested(app: Windlass) -> None:
+async def test_steps_may_be_nested(app: Tidewheel) -> None:
     """Inner ones are steps of the job like others: an outer one that is run again finds them done."""
     runs: Counter[str] = Counter()
 
@@ -294,7 +294,7 @@ async def test_steps_may_be_nested(app: Windlass) -> None:
     assert [step.name for step in job.steps] == ["inner", "deepest", "threaded", "outer"]
 
 
-async def test_a_name_is_used_once_in_a_run(app: Windlass) -> None:
+async def test_a_name_is_used_once_in_a_run(app: Tidewheel) -> None:
     """Finished, found finished or still at work: the second is told, and not run."""
     ran: list[str] = []
 
@@ -318,7 +318,7 @@ async def test_a_name_is_used_once_in_a_run(app: Windlass) -> None:
     assert (job.state, ran) == ("completed", ["first", "this"])
 
 
-async def test_a_run_that_lost_its_job_cannot_finish_a_step(app: Windlass) -> None:
+async def test_a_run_that_lost_its_job_cannot_finish_a_step(app: Tidewheel) -> None:
     """What it has done is not taken for something a later run could rely on, and it begins no other."""
     started, rescued, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
     errors: list[str] = []
@@ -348,7 +348,7 @@ async def test_a_run_that_lost_its_job_cannot_finish_a_step(app: Windlass) -> No
     assert "no longer held by this run" in errors[0]
 
 
-async def test_a_function_on_a_thread_begins_no_step_after_its_time(app: Windlass) -> None:
+async def test_a_function_on_a_thread_begins_no_step_after_its_time(app: Tidewheel) -> None:
     """Its job may be running elsewhere by then, and doing this very step."""
     errors: list[str] = []
     go_on = threading.Event()
@@ -376,7 +376,7 @@ async def _is_failed(job: Job[Any]) -> bool:
 
 
 async def test_a_plain_function_that_does_not_end_keeps_the_slot_of_its_handler(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a handler on a thread does: threads that nobody can stop must not pile up."""
     go_on = threading.Event()
@@ -404,7 +404,7 @@ async def test_a_plain_function_that_does_not_end_keeps_the_slot_of_its_handler(
     assert (await job.refresh()).steps == ()
 
 
-async def test_steps_survive_a_release(app: Windlass) -> None:
+async def test_steps_survive_a_release(app: Tidewheel) -> None:
     """A run that is given back uncounted has finished what it has finished."""
     runs: Counter[str] = Counter()
 
@@ -424,7 +424,7 @@ async def test_steps_survive_a_release(app: Windlass) -> None:
     assert (await job.result(), job.attempt, runs) == (1, 1, {"once": 1, "work": 3})
 
 
-async def test_a_step_waits_for_the_store(app: Windlass) -> None:
+async def test_a_step_waits_for_the_store(app: Tidewheel) -> None:
     """Its output is kept while the database is away, and so is the question what earlier runs have done."""
     switch = Switch()
     runs: list[int] = []
@@ -451,10 +451,10 @@ async def test_a_step_waits_for_the_store(app: Windlass) -> None:
 
 
 async def test_an_answer_that_was_lost_does_not_cost_a_step(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was written, the worker could not know, and writes it again: the first stands, the run goes on."""
-    from windlass import StoreUnavailable
+    from tidewheel import StoreUnavailable
 
     store: Any = app.store
     report, tries = store.report, []
@@ -476,7 +476,9 @@ async def test_an_answer_that_was_lost_does_not_cost_a_step(
     assert (await job.result(), tries, len(job.steps)) == (1, [[True], [True]], 1)
 
 
-async def test_tasks_without_steps_never_ask_for_them(app: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_without_steps_never_ask_for_them(
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs that have none pay nothing for those that do."""
     store: Any = app.store
     monkeypatch.setattr(store, "steps", pytest.fail)

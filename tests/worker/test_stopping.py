@@ -17,10 +17,10 @@ from tests.servers.shared import empty_url
 from tests.worker.cancelling import measure_beside
 from tests.worker.helpers import state_is, until, working
 from tests.worker.processes import Site
-from windlass import Context, Job, JobCancelled, LeaseLost, Retry, Windlass, WrongState
+from tidewheel import Context, Job, JobCancelled, LeaseLost, Retry, Tidewheel, WrongState
 
 
-async def test_a_job_that_waits_for_a_slot_is_cancelled_without_waiting_for_it(app: Windlass) -> None:
+async def test_a_job_that_waits_for_a_slot_is_cancelled_without_waiting_for_it(app: Tidewheel) -> None:
     """Claimed by a worker, behind a handler that takes its time: it ends within a second and never runs."""
     started, go_on = asyncio.Event(), asyncio.Event()
     ran: list[int] = []
@@ -57,7 +57,7 @@ async def _claimed(jobs: list[Job[Any]]) -> bool:
     return all([(await job.refresh()).shown_state == "claimed" for job in jobs])
 
 
-async def test_a_last_attempt_that_is_cancelled_is_cancelled_and_has_not_failed(app: Windlass) -> None:
+async def test_a_last_attempt_that_is_cancelled_is_cancelled_and_has_not_failed(app: Tidewheel) -> None:
     """What was asked for counts, not how many attempts are left."""
     started = asyncio.Event()
 
@@ -76,7 +76,9 @@ async def test_a_last_attempt_that_is_cancelled_is_cancelled_and_has_not_failed(
     assert (job.attempt, job.error and job.error.code) == (2, "job_canceled")
 
 
-async def test_an_error_while_a_cancelled_handler_cleans_up_does_not_make_it_a_failure(app: Windlass) -> None:
+async def test_an_error_while_a_cancelled_handler_cleans_up_does_not_make_it_a_failure(
+    app: Tidewheel,
+) -> None:
     """It was told to stop, and it has."""
     started = asyncio.Event()
 
@@ -95,7 +97,7 @@ async def test_an_error_while_a_cancelled_handler_cleans_up_does_not_make_it_a_f
         await until(lambda: state_is(job, "cancelled"))
 
 
-async def test_a_handler_that_goes_on_after_its_cancellation_and_returns_has_finished(app: Windlass) -> None:
+async def test_a_handler_that_goes_on_after_its_cancellation_and_returns_has_finished(app: Tidewheel) -> None:
     """Cancelling is a request; a timeout is not, see ``test_outcomes``."""
     started = asyncio.Event()
 
@@ -115,7 +117,7 @@ async def test_a_handler_that_goes_on_after_its_cancellation_and_returns_has_fin
         assert await job.result(timeout=PATIENCE) == "done all the same"
 
 
-async def test_ends_that_meet_agree_on_one(app: Windlass) -> None:
+async def test_ends_that_meet_agree_on_one(app: Tidewheel) -> None:
     """Completions, timeouts and cancellations at the same moments: a job is completed if and only if its
     handler ran to its end, and nothing is left running.
     """
@@ -150,7 +152,7 @@ async def test_ends_that_meet_agree_on_one(app: Windlass) -> None:
             assert job.error.code == "job_timeout"
 
 
-async def test_a_function_on_a_thread_that_ignores_its_cancellation_is_fenced(app: Windlass) -> None:
+async def test_a_function_on_a_thread_that_ignores_its_cancellation_is_fenced(app: Tidewheel) -> None:
     """The job ends at once; what the function still says or returns changes nothing."""
     begun, release, refused = threading.Event(), threading.Event(), threading.Event()
 

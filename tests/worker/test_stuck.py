@@ -15,9 +15,9 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from tests.worker.helpers import state_is, until, working
-from windlass import Context, Retry, Windlass, WorkerStuck
-from windlass.succession import Succession
-from windlass.worker import Worker, registrar, stuck
+from tidewheel import Context, Retry, Tidewheel, WorkerStuck
+from tidewheel.succession import Succession
+from tidewheel.worker import Worker, registrar, stuck
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +35,15 @@ def release() -> Iterator[threading.Event]:
 
 
 @pytest.fixture(params=URLS)
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
     """With short grace and lease."""
-    async with Windlass(URLS[request.param](tmp_path), lease=2, poll_interval=0.05, shutdown_grace=10) as app:
+    async with Tidewheel(
+        URLS[request.param](tmp_path), lease=2, poll_interval=0.05, shutdown_grace=10
+    ) as app:
         yield app
 
 
-def _tasks(app: Windlass, release: threading.Event) -> tuple[Any, Any]:
+def _tasks(app: Tidewheel, release: threading.Event) -> tuple[Any, Any]:
     @app.task(timeout=0.05, max_attempts=1)
     def sticks() -> None:
         release.wait(60)
@@ -54,7 +56,7 @@ def _tasks(app: Windlass, release: threading.Event) -> tuple[Any, Any]:
 
 
 async def test_a_worker_with_a_stuck_slot_is_degraded_and_says_so_once(
-    app: Windlass,
+    app: Tidewheel,
     release: threading.Event,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -62,7 +64,7 @@ async def test_a_worker_with_a_stuck_slot_is_degraded_and_says_so_once(
     """In its log and on the list of workers; healthy again when the function has returned after all."""
     monkeypatch.setattr(registrar, "BEAT_SECONDS", 0.2)
     sticks, fine = _tasks(app, release)
-    caplog.set_level(logging.INFO, "windlass.worker")
+    caplog.set_level(logging.INFO, "tidewheel.worker")
     await sticks.enqueue()
     async with working(app, concurrency=4) as worker:
         await until(lambda: worker.stuck == 1)
@@ -81,7 +83,7 @@ async def test_a_worker_with_a_stuck_slot_is_degraded_and_says_so_once(
 
 
 async def test_a_worker_half_of_whose_slots_are_stuck_drains_and_ends(
-    app: Windlass, release: threading.Event
+    app: Tidewheel, release: threading.Event
 ) -> None:
     """Running healthy handlers finish first; nothing is left leased; who runs it is told by an exception."""
     sticks, fine = _tasks(app, release)
@@ -114,7 +116,7 @@ async def test_a_worker_half_of_whose_slots_are_stuck_drains_and_ends(
 
 
 async def test_a_fresh_worker_takes_over_and_nothing_is_lost(
-    app: Windlass, release: threading.Event, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, release: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``run_worker`` inside another program goes on with new slots, and under its name if it has one."""
     sticks, fine = _tasks(app, release)
@@ -131,7 +133,7 @@ async def test_a_fresh_worker_takes_over_and_nothing_is_lost(
 
 
 async def test_a_program_is_not_filled_with_stuck_threads_for_ever(
-    app: Windlass, release: threading.Event, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, release: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After so many left behind no fresh worker is made: who runs them hears of it."""
     sticks, _ = _tasks(app, release)
@@ -153,7 +155,7 @@ async def test_a_program_is_not_filled_with_stuck_threads_for_ever(
     await until(lambda: not workers.lingers)
 
 
-async def test_those_whose_handlers_have_ended_do_not_count_as_left_behind(app: Windlass) -> None:
+async def test_those_whose_handlers_have_ended_do_not_count_as_left_behind(app: Tidewheel) -> None:
     """A program may live through any number of them, as long as not too many are stuck at a time."""
     turns = [threading.Event() for _ in range(4)]
 
@@ -182,7 +184,7 @@ async def test_those_whose_handlers_have_ended_do_not_count_as_left_behind(app: 
 
 
 async def test_run_until_idle_returns_whatever_its_handlers_do(
-    app: Windlass, release: threading.Event
+    app: Tidewheel, release: threading.Event
 ) -> None:
     """With every slot stuck the rest is run by a fresh worker, and counted."""
     sticks, fine = _tasks(app, release)
@@ -193,7 +195,7 @@ async def test_run_until_idle_returns_whatever_its_handlers_do(
         assert await state_is(job, "completed")
 
 
-async def test_a_worker_thread_goes_on_with_a_fresh_worker(app: Windlass, release: threading.Event) -> None:
+async def test_a_worker_thread_goes_on_with_a_fresh_worker(app: Tidewheel, release: threading.Event) -> None:
     """Inside a web server, say, where nobody can restart the process for it."""
     sticks, fine = _tasks(app, release)
     async with app.worker_thread(concurrency=1):
@@ -207,7 +209,7 @@ async def test_a_worker_thread_goes_on_with_a_fresh_worker(app: Windlass, releas
 
 
 async def test_an_async_handler_that_ignores_everything_is_given_up(
-    app: Windlass, caplog: pytest.LogCaptureFixture
+    app: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a lease its job ends as its stop says, its slot is free, and it is never resumed."""
     resumed = 0
@@ -239,7 +241,7 @@ async def test_an_async_handler_that_ignores_everything_is_given_up(
     assert "its handler does not end; it is given up" in caplog.text
 
 
-async def test_an_async_handler_whose_parts_ignore_it_keeps_its_slot(app: Windlass) -> None:
+async def test_an_async_handler_whose_parts_ignore_it_keeps_its_slot(app: Tidewheel) -> None:
     """Cancelling reaches the innermost task only: the job ends all the same, and the slot shows as stuck."""
     release = asyncio.Event()
 
@@ -264,7 +266,7 @@ async def test_an_async_handler_whose_parts_ignore_it_keeps_its_slot(app: Windla
         await until(lambda: worker.stuck == 0)
 
 
-async def test_a_handler_may_take_its_time_to_clean_up(app: Windlass) -> None:
+async def test_a_handler_may_take_its_time_to_clean_up(app: Tidewheel) -> None:
     """Within a lease nothing is taken from it: the job ends when its handler has."""
     begun = asyncio.Event()
     cleaned = asyncio.Event()
@@ -288,7 +290,7 @@ async def test_a_handler_may_take_its_time_to_clean_up(app: Windlass) -> None:
         assert cleaned.is_set()
 
 
-async def test_a_job_that_ran_out_of_time_is_not_given_back_uncounted_at_a_shutdown(app: Windlass) -> None:
+async def test_a_job_that_ran_out_of_time_is_not_given_back_uncounted_at_a_shutdown(app: Tidewheel) -> None:
     """Or a handler that ignores its timeout would be run again and again by one worker after the other."""
     told = asyncio.Event()
     release = asyncio.Event()
@@ -311,7 +313,7 @@ async def test_a_job_that_ran_out_of_time_is_not_given_back_uncounted_at_a_shutd
     release.set()
 
 
-async def test_stuck_handlers_do_not_use_up_the_grace_period(app: Windlass) -> None:
+async def test_stuck_handlers_do_not_use_up_the_grace_period(app: Tidewheel) -> None:
     """A stop waits for those that may still end, not for those that have shown they will not."""
     release = asyncio.Event()
 

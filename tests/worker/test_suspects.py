@@ -11,16 +11,16 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore
-from windlass import Context, Job, Windlass
-from windlass.model import Claim, ClaimRequest, Lane
-from windlass.stores.protocol import Store
-from windlass.worker import Worker
+from tidewheel import Context, Job, Tidewheel
+from tidewheel.model import Claim, ClaimRequest, Lane
+from tidewheel.stores.protocol import Store
+from tidewheel.worker import Worker
 
 GRANTED_FOR = 0.2
 """Seconds that a job stays with a worker that is gone."""
 
 
-async def lose(app: Windlass, job: Job[Any], times: int) -> None:
+async def lose(app: Tidewheel, job: Job[Any], times: int) -> None:
     """Have so many workers die with this job, the only one of its topic, in their hands."""
     request = ClaimRequest("dead worker", (Lane(job.topic),), 1, GRANTED_FOR, reports_starts=True)
 
@@ -34,7 +34,7 @@ async def lose(app: Windlass, job: Job[Any], times: int) -> None:
 class Scene:
     """Handlers that run until they are told to end, and what ran beside each when it started."""
 
-    def __init__(self, app: Windlass) -> None:
+    def __init__(self, app: Tidewheel) -> None:
         self.running: set[str] = set()
         self.beside: dict[str, set[str]] = {}
         self.gates: dict[str, asyncio.Event] = {}
@@ -54,10 +54,10 @@ class Scene:
 
 
 async def test_a_job_that_lost_two_workers_waits_for_others_and_runs_alone(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing starts beside it, so the death of its worker would be its own fault."""
-    monkeypatch.setattr("windlass.worker.runner.FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr("tidewheel.worker.runner.FIRST_PATIENCE", 60.0)
     scene = Scene(app)
     first = [await app.enqueue("work", {"name": name}) for name in ("a", "b")]
     suspect = await app.enqueue("suspect", {"name": "s"})
@@ -81,7 +81,7 @@ async def test_a_job_that_lost_two_workers_waits_for_others_and_runs_alone(
     assert (scene.beside["s"], scene.beside["c"]) == (set(), set())
 
 
-async def test_a_job_that_lost_one_worker_shares_half_of_the_slots(app: Windlass) -> None:
+async def test_a_job_that_lost_one_worker_shares_half_of_the_slots(app: Tidewheel) -> None:
     """A power cut makes suspects of many jobs; they still run side by side."""
     scene = Scene(app)
     suspect = await app.enqueue("suspect", {"name": "s"})
@@ -99,10 +99,10 @@ async def test_a_job_that_lost_one_worker_shares_half_of_the_slots(app: Windlass
 
 
 async def test_a_suspect_that_gets_no_room_is_given_back_uncounted(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other jobs go on beside one that runs for hours, and another worker runs the suspect."""
-    monkeypatch.setattr("windlass.worker.runner.FIRST_PATIENCE", 0.05)
+    monkeypatch.setattr("tidewheel.worker.runner.FIRST_PATIENCE", 0.05)
     scene = Scene(app)
     await app.enqueue("work", {"name": "long"})
     suspect = await app.enqueue("suspect", {"name": "s"})
@@ -142,7 +142,7 @@ class LateStore(SwitchedStore):
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["granted_late", "answered_late"])
-async def test_a_grant_that_is_heard_of_after_its_lease_is_not_counted(app: Windlass, before: bool) -> None:
+async def test_a_grant_that_is_heard_of_after_its_lease_is_not_counted(app: Tidewheel, before: bool) -> None:
     """The worker never started the job, so also one with a single attempt is run again."""
     runs: list[int] = []
 
@@ -165,7 +165,7 @@ async def test_a_grant_that_is_heard_of_after_its_lease_is_not_counted(app: Wind
 
 
 async def test_a_job_with_one_attempt_loses_it_in_any_company(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must not start twice: the death of its worker is its end, whichever job was the cause."""
     scene = Scene(app)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.worker.helpers import state_is, until, working
-from windlass import (
+from tidewheel import (
     HandlerNotFound,
     InvalidInput,
     JobCancelled,
@@ -17,16 +17,16 @@ from windlass import (
     LimitExceeded,
     Retry,
     TaskError,
-    Windlass,
-    WindlassError,
+    Tidewheel,
+    TidewheelError,
 )
-from windlass.ids import new_id
-from windlass.model import Claimed
-from windlass.worker import deciding
-from windlass.worker.attempt import Workplace
+from tidewheel.ids import new_id
+from tidewheel.model import Claimed
+from tidewheel.worker import deciding
+from tidewheel.worker.attempt import Workplace
 
 
-async def test_a_task_error_is_kept_as_it_was_said(app: Windlass) -> None:
+async def test_a_task_error_is_kept_as_it_was_said(app: Tidewheel) -> None:
     """Code, message, details and retryability come back from every store, with the traceback."""
     details = {"order": 2**63 - 1, "nested": {"ünï": [1.5, None, True, ""]}}
 
@@ -49,7 +49,7 @@ async def test_a_task_error_is_kept_as_it_was_said(app: Windlass) -> None:
     assert failed.value.error == job.error
 
 
-async def test_an_error_that_is_not_retryable_fails_the_job_at_once(app: Windlass) -> None:
+async def test_an_error_that_is_not_retryable_fails_the_job_at_once(app: Tidewheel) -> None:
     """Whatever attempts are left."""
 
     @app.task(max_attempts=5)
@@ -71,7 +71,7 @@ class Half(TaskError):
         self.code = "half: made"
 
 
-async def test_a_code_may_look_like_a_summary(app: Windlass) -> None:
+async def test_a_code_may_look_like_a_summary(app: Tidewheel) -> None:
     """A colon in the code does not cost the job its error."""
 
     @app.task(max_attempts=1)
@@ -122,7 +122,7 @@ def test_nonsense_for_a_code_is_no_reason_to_lose_the_error() -> None:
 # -- the codes of the source design -------------------------------------------------------------------------
 
 
-async def _error_of(app: Windlass, job: Any) -> tuple[str, bool]:
+async def _error_of(app: Tidewheel, job: Any) -> tuple[str, bool]:
     await app.run_until_idle()
     await job.refresh()
     assert job.error is not None
@@ -131,7 +131,7 @@ async def _error_of(app: Windlass, job: Any) -> tuple[str, bool]:
 
 async def test_job_not_found_and_handler_not_found_are_told_to_callers() -> None:
     """They are codes of exceptions: no job is there to carry them."""
-    async with Windlass("memory://", strict_tasks=True) as app:
+    async with Tidewheel("memory://", strict_tasks=True) as app:
         with pytest.raises(JobNotFound) as missing:
             await app.get(new_id())
         assert (missing.value.code, missing.value.retryable) == ("job_not_found", False)
@@ -151,10 +151,10 @@ async def test_job_not_found_and_handler_not_found_are_told_to_callers() -> None
     ids=["job", "handler", "input", "limit"],
 )
 async def test_what_trying_again_cannot_mend_ends_the_attempt_that_raised_it(
-    raises: WindlassError, kept: tuple[str, bool]
+    raises: TidewheelError, kept: tuple[str, bool]
 ) -> None:
     """A handler that asks for a job that is not there will find none the next time; a limit may be lifted."""
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
 
         @app.task(max_attempts=2, retry=Retry.fixed(0))
         async def ask() -> None:
@@ -165,7 +165,7 @@ async def test_what_trying_again_cannot_mend_ends_the_attempt_that_raised_it(
         assert job.attempt == (2 if kept[1] else 1)
 
 
-async def test_invalid_input_is_not_retried(app: Windlass) -> None:
+async def test_invalid_input_is_not_retried(app: Tidewheel) -> None:
     """A stored payload that does not fit the handler fails its job at once."""
 
     @app.task
@@ -181,7 +181,7 @@ async def test_invalid_input_is_not_retried(app: Windlass) -> None:
     assert await _error_of(app, job) == ("invalid_input", False)
 
 
-async def test_a_timeout_is_retryable(app: Windlass) -> None:
+async def test_a_timeout_is_retryable(app: Tidewheel) -> None:
     """job_timeout: the next attempt may be quicker."""
 
     @app.task(timeout=0.02, max_attempts=1)
@@ -191,7 +191,7 @@ async def test_a_timeout_is_retryable(app: Windlass) -> None:
     assert await _error_of(app, await slow.enqueue()) == ("job_timeout", True)
 
 
-async def test_a_cancelled_job_says_so(app: Windlass) -> None:
+async def test_a_cancelled_job_says_so(app: Tidewheel) -> None:
     """job_canceled, not retryable, in the job and in the exception."""
 
     @app.task
@@ -206,7 +206,7 @@ async def test_a_cancelled_job_says_so(app: Windlass) -> None:
     assert cancelled.value.code == "job_canceled"
 
 
-async def test_an_exception_of_a_handler_is_a_handler_error(app: Windlass) -> None:
+async def test_an_exception_of_a_handler_is_a_handler_error(app: Tidewheel) -> None:
     """Retryable unless the exception says otherwise."""
 
     class Hopeless(Exception):
@@ -225,7 +225,7 @@ async def test_an_exception_of_a_handler_is_a_handler_error(app: Windlass) -> No
 
 
 async def test_a_bug_of_the_worker_is_an_internal_error_and_retryable(
-    app: Windlass, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is not to blame, and does not stay leased for it."""
 

@@ -1,6 +1,6 @@
 """The program that gets killed: tasks that log what they do, run by a worker in a process of its own.
 
-``python -m tests.worker.victims`` with WINDLASS_URL, WINDLASS_LEASE and EVENTS set.
+``python -m tests.worker.victims`` with TIDEWHEEL_URL, TIDEWHEEL_LEASE and EVENTS set.
 Every event is one line, written with one ``write`` to a file opened for appending, stamped with the monotonic
 clock that all processes of a machine share.
 """
@@ -15,10 +15,10 @@ import random
 import sys
 import time
 
-from windlass import Context, Windlass
-from windlass.model import ClaimRequest, Lane
+from tidewheel import Context, Tidewheel
+from tidewheel.model import ClaimRequest, Lane
 
-app = Windlass()
+app = Tidewheel()
 
 _events = (
     os.open(os.environ["EVENTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT) if "EVENTS" in os.environ else -1

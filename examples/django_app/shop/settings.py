@@ -1,4 +1,4 @@
-"""The settings of the shop: what is about Windlass stands last."""
+"""The settings of the shop: what is about Tidewheel stands last."""
 
 import os
 from importlib.util import find_spec
@@ -39,13 +39,13 @@ else:
         }
     }
 
-INSTALLED_APPS = ["shop", "windlass.integrations.django"]
+INSTALLED_APPS = ["shop", "tidewheel.integrations.django"]
 if find_spec("django.tasks") is None:  # before Django 6.0: the backport
     INSTALLED_APPS.append("django_tasks")
 
 TASKS = {
     "default": {
-        "BACKEND": "windlass.integrations.django.WindlassBackend",
+        "BACKEND": "tidewheel.integrations.django.TidewheelBackend",
         "OPTIONS": {"max_attempts": 5, "timeout": 60},
     }
 }

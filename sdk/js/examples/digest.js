@@ -1,7 +1,7 @@
 /** A queue in one program: make a job, work on it, wait for what comes of it. */
-import { Client, Worker } from "windlass";
+import { Client, Worker } from "tidewheel";
 
-const client = new Client({ url: process.env.WINDLASS_SERVER ?? "http://127.0.0.1:8080", token: process.env.WINDLASS_KEY });
+const client = new Client({ url: process.env.TIDEWHEEL_SERVER ?? "http://127.0.0.1:8080", token: process.env.TIDEWHEEL_KEY });
 
 const worker = new Worker(client, {
   handlers: {

@@ -9,7 +9,7 @@ export async function problemOf(response: Response, root: string): Promise<Probl
   const said = await response.text().catch(() => "");
   const problem = readProblem(response, said);
   const status = `${response.status} ${response.statusText}`.trimEnd();
-  const detail = problem?.detail ?? `${root} answered ${status}, which is not from Windlass; perhaps a proxy in front of it`;
+  const detail = problem?.detail ?? `${root} answered ${status}, which is not from Tidewheel; perhaps a proxy in front of it`;
   return problemError(response.status, detail, problem, retryAfterOf(response));
 }
 

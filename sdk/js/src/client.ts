@@ -42,7 +42,7 @@ export interface ResultOptions extends CallOptions {
 /**
  * A client of one server.
  *
- *     const client = new Client<Tasks>({ url: "http://localhost:8080", token: process.env.WINDLASS_KEY });
+ *     const client = new Client<Tasks>({ url: "http://localhost:8080", token: process.env.TIDEWHEEL_KEY });
  *     const job = await client.enqueue("send_digest", { user_id: "42" });
  *     const sent = await client.result(job, { timeout: 10 });
  *

@@ -1,7 +1,7 @@
 /**
  * What goes wrong, as one tree:
  *
- *     WindlassError
+ *     TidewheelError
  *     ├── ProblemError       the server answered with a problem document: code, status, detail, errors
  *     │   ├── InvalidInput   400, 413, 422: what was sent cannot be accepted; nothing was written. 400 and 422 of a
  *     │   │                  proxy's are no word of the server's, and a ProblemError like any other page
@@ -19,7 +19,7 @@
 import type { JobError, JobState, Problem, ProblemPart } from "./shapes.js";
 
 /** Every error of this package's own. `code` is for programs. */
-export class WindlassError extends Error {
+export class TidewheelError extends Error {
   readonly code: string;
 
   constructor(message: string, code: string, options?: ErrorOptions) {
@@ -30,7 +30,7 @@ export class WindlassError extends Error {
 }
 
 /** The server's answer was a problem document, or something in its place said no. */
-export class ProblemError extends WindlassError {
+export class ProblemError extends TidewheelError {
   readonly status: number;
   readonly detail: string;
   /** Of refused input: what is wrong with which part of it. */
@@ -86,14 +86,14 @@ function isRefusal(status: number, problem: Problem | undefined): boolean {
 }
 
 /** The server could not be reached, or did not answer in time. `cause` has what the network said. */
-export class ConnectionError extends WindlassError {
+export class ConnectionError extends TidewheelError {
   constructor(message: string, options?: ErrorOptions) {
     super(message, "unreachable", options);
   }
 }
 
 /** A job ended without a result. */
-class EndedJob extends WindlassError {
+class EndedJob extends TidewheelError {
   readonly jobId: string;
   /** Why it ended so, where that is known. */
   readonly error: JobError | null;
@@ -117,7 +117,7 @@ export class JobCancelled extends EndedJob {
   }
 }
 
-export class ResultTimeout extends WindlassError {
+export class ResultTimeout extends TidewheelError {
   readonly jobId: string;
 
   /** `state` as it was told last; undefined when no answer came. */
@@ -127,7 +127,7 @@ export class ResultTimeout extends WindlassError {
   }
 }
 
-export class LeaseLost extends WindlassError {
+export class LeaseLost extends TidewheelError {
   constructor(jobId: string, fence: number) {
     super(`job ${jobId} is no longer held by this run (fence ${fence}); nothing was written`, "lease_lost");
   }

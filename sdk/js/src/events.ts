@@ -3,7 +3,7 @@
  *
  * Over fetch and not over EventSource, which cannot send a token.
  */
-import { ConnectionError, ProblemError, WindlassError } from "./errors.js";
+import { ConnectionError, ProblemError, TidewheelError } from "./errors.js";
 import { readJson } from "./json.js";
 import { serverEvents } from "./server_events.js";
 import type { TimelineEntry } from "./shapes.js";
@@ -111,7 +111,7 @@ function read(data: string): unknown {
   try {
     return readJson(data);
   } catch (error) {
-    throw new WindlassError("an event is no JSON", "not_ours", { cause: error });
+    throw new TidewheelError("an event is no JSON", "not_ours", { cause: error });
   }
 }
 
@@ -121,5 +121,5 @@ function read(data: string): unknown {
  */
 function mayComeBack(error: unknown): boolean {
   const isPage = error instanceof ProblemError && error.problem === undefined;
-  return mayPass(error) || isPage || !(error instanceof WindlassError);
+  return mayPass(error) || isPage || !(error instanceof TidewheelError);
 }

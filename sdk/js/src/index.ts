@@ -13,7 +13,7 @@ export {
   ProblemError,
   ResultTimeout,
   Unavailable,
-  WindlassError,
+  TidewheelError,
   WrongState,
 } from "./errors.js";
 export type { EventOptions, JobEvent, QueueEvent, TopicEvent } from "./events.js";

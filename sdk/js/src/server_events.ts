@@ -1,5 +1,5 @@
 /** Server-sent events: from a stream of bytes to events, as https://html.spec.whatwg.org has them. */
-import { WindlassError } from "./errors.js";
+import { TidewheelError } from "./errors.js";
 
 /** The longest event that is taken, in characters: a job's whole timeline is far smaller. */
 const LONGEST_EVENT = 16 * 1024 * 1024;
@@ -48,7 +48,7 @@ export async function* serverEvents(
         size += line.length;
       }
       if (size + rest.length > LONGEST_EVENT) {
-        throw new WindlassError(`an event is longer than ${LONGEST_EVENT} characters`, "too_large");
+        throw new TidewheelError(`an event is longer than ${LONGEST_EVENT} characters`, "too_large");
       }
     }
   } finally {

@@ -1,7 +1,7 @@
 /**
  * Tasks as types: what each takes and what it gives back.
  *
- * `Tasks` is made from the schemas of the Python side (`GET /api/jobs/tasks/openapi.json`, or `windlass tasks --openapi`)
+ * `Tasks` is made from the schemas of the Python side (`GET /api/jobs/tasks/openapi.json`, or `tidewheel tasks --openapi`)
  * by openapi-typescript; without it, anything goes.
  */
 import type { EnqueueOptions, EnqueuedJob } from "./shapes.js";

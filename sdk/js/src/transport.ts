@@ -114,7 +114,7 @@ export class Transport {
     const limit = deadline(seconds, late, wish.signal);
     const headers: Record<string, string> = { Accept: "application/json" };
     if (text !== undefined) headers["Content-Type"] = "application/json";
-    if (requestId !== undefined) headers["Windlass-Request-Id"] = requestId;
+    if (requestId !== undefined) headers["Tidewheel-Request-Id"] = requestId;
     try {
       const response = await this.send(method, path, wish.query ?? {}, headers, text, limit.signal);
       if (!response.ok) throw await problemOf(response, this.root);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import http from "node:http";
 import test from "node:test";
-import { Client, InvalidInput, ProblemError } from "windlass";
+import { Client, InvalidInput, ProblemError } from "tidewheel";
 import { stopClock } from "./clock.js";
 import { page, pretended, refusal } from "./pretend.js";
 import { promised } from "./working.js";
@@ -135,7 +135,7 @@ test("a stream that came before is taken up again although a token could not be 
   const events = client.events();
   assert.equal((await events.next()).value.id, "one");
   assert.equal((await events.next()).value.id, "two");
-  await assert.rejects(events.next(), { name: "WindlassError", message: /no JSON/ }, "what the server itself says would be the same again");
+  await assert.rejects(events.next(), { name: "TidewheelError", message: /no JSON/ }, "what the server itself says would be the same again");
 });
 
 test("a signal is let go of when nothing waits for it any more", async () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import * as windlass from "windlass";
-import { Client } from "windlass";
+import * as tidewheel from "tidewheel";
+import { Client } from "tidewheel";
 import { client, collected, fresh, token, url } from "./server.js";
 
 test("a job is made, waited for, and gives back what its handler returned", async () => {
@@ -43,7 +43,7 @@ test("bytes travel as they are", async () => {
   const job = await client.enqueue("bytes", bytes);
   const { payload, format } = await client.get(job.id);
   assert.equal(format, "bytes");
-  assert.deepEqual(windlass.fromBase64(payload), bytes);
+  assert.deepEqual(tidewheel.fromBase64(payload), bytes);
 });
 
 test("integers of 64 bits are kept exactly, and a number that may be rounded is refused", async () => {
@@ -62,7 +62,7 @@ test("integers of 64 bits are kept exactly, and a number that may be rounded is 
 test("a job that fails is thrown, with why", async () => {
   const job = await client.enqueue("refuse", { reason: "not today" });
   await assert.rejects(client.result(job, { timeout: 10 }), (error) => {
-    assert.ok(error instanceof windlass.JobFailed && error instanceof windlass.WindlassError);
+    assert.ok(error instanceof tidewheel.JobFailed && error instanceof tidewheel.TidewheelError);
     assert.deepEqual([error.name, error.code, error.jobId], ["JobFailed", "job_failed", job.id]);
     assert.deepEqual([error.error.code, error.error.message], ["refused", "not today"]);
     return true;
@@ -109,7 +109,7 @@ test("many jobs are made together, all of them or none, and read back page by pa
   assert.deepEqual([page.items.length, page.total], [7, 450]);
   const bad = [{ task: "add", payload: { a: 1 } }, { task: "add", payload: { a: "one" } }];
   await assert.rejects(client.enqueueMany(bad), (error) => {
-    assert.ok(error instanceof windlass.InvalidInput && error instanceof windlass.ProblemError);
+    assert.ok(error instanceof tidewheel.InvalidInput && error instanceof tidewheel.ProblemError);
     assert.equal(error.errors[0].pointer, "#/jobs/1/payload/a");
     return true;
   });
@@ -146,9 +146,9 @@ test("statistics, tasks and workers are told", async () => {
 });
 
 test("who may not is told so, in one tree of errors", async () => {
-  const stranger = new Client({ url, token: "wl_nobody" });
+  const stranger = new Client({ url, token: "tw_nobody" });
   await assert.rejects(stranger.stats(), (error) => {
-    assert.ok(error instanceof windlass.NotAuthenticated && error instanceof windlass.ProblemError);
+    assert.ok(error instanceof tidewheel.NotAuthenticated && error instanceof tidewheel.ProblemError);
     assert.deepEqual([error.status, error.code], [401, "not_authenticated"]);
     assert.equal(error.problem.instance, "/api/jobs/stats");
     return true;

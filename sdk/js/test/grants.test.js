@@ -1,7 +1,7 @@
 /** Grants that a real server makes only when a worker was lost, or by the millisecond. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Worker } from "windlass";
+import { Worker } from "tidewheel";
 import { stopClock } from "./clock.js";
 import { granted, grants, idle, page, pretended, refusal, settling, silence } from "./pretend.js";
 import { eventually } from "./server.js";
@@ -172,7 +172,7 @@ test("a worker that is to stop asks for a while what it was granted last", async
   await clock.pass(5);
   await ended;
   assert.equal(settled.get(job.id)?.outcome, "release");
-  const ids = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Windlass-Request-Id"));
+  const ids = seen.filter(({ word }) => word === "reserve").map(({ headers }) => headers.get("Tidewheel-Request-Id"));
   assert.deepEqual([ids.length, new Set(ids).size], [5, 1]);
 });
 

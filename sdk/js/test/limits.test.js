@@ -1,7 +1,7 @@
 /** How long things take at most, by a clock that tests move on. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ResultTimeout, Worker } from "windlass";
+import { ResultTimeout, Worker } from "tidewheel";
 import { stopClock } from "./clock.js";
 import { granted, grants, idle, page, pretended, settling, silence } from "./pretend.js";
 import { promised } from "./working.js";
@@ -20,7 +20,7 @@ test("what changes something is not tried for longer than the server remembers i
   const made = ended(client.enqueue("any", {}));
   await clock.pass(60);
   assert.equal((await made).error.name, "ConnectionError");
-  assert.equal(new Set(seen.map(({ headers }) => headers.get("Windlass-Request-Id"))).size, 1);
+  assert.equal(new Set(seen.map(({ headers }) => headers.get("Tidewheel-Request-Id"))).size, 1);
   assert.equal(begun.length, 2, "thirty seconds, and what was left of fifty");
   assert.ok(over.at(-1) <= 51, `the last try ended after ${over.at(-1)} s`);
   const read = ended(client.stats());

@@ -1,7 +1,7 @@
 /** What handlers, loggers and callers do in plain JavaScript, that no compiler lets pass. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Client, RetryAfter, Worker } from "windlass";
+import { Client, RetryAfter, Worker } from "tidewheel";
 import { granted, grants, pretended, settling } from "./pretend.js";
 import { eventually } from "./server.js";
 

@@ -1,5 +1,5 @@
 /** A server that a test makes up, for what a real one does not do when it is wanted. */
-import { Client } from "windlass";
+import { Client } from "tidewheel";
 import { readJson, writeJson } from "../dist/json.js";
 
 const all = (items) => items.map(() => true);

@@ -1,7 +1,7 @@
 /** Workers behind proxies that answer in the server's place. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Worker } from "windlass";
+import { Worker } from "tidewheel";
 import { stopClock } from "./clock.js";
 import { granted, grants, idle, page, pretended, settling } from "./pretend.js";
 import { Proxy } from "./proxy.js";

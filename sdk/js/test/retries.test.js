@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Client, ConnectionError } from "windlass";
+import { Client, ConnectionError } from "tidewheel";
 import { Proxy } from "./proxy.js";
 import { collected, fresh, token } from "./server.js";
 
@@ -14,14 +14,14 @@ test("a request that meets 502, 503, 504 or a broken line is repeated under the 
   const [proxy, client] = await behind(context);
   proxy.fates = [503, "cut", 502, 504];
   const job = await client.enqueue("js-3", {});
-  const ids = proxy.seen.map((request) => request.headers["windlass-request-id"]);
+  const ids = proxy.seen.map((request) => request.headers["tidewheel-request-id"]);
   assert.equal(ids.length, 5);
   assert.equal(new Set(ids).size, 1);
   assert.match(ids[0], /^[A-Za-z0-9_.:-]{1,100}$/);
   await client.delete(job.id);
-  assert.notEqual(proxy.seen[5].headers["windlass-request-id"], ids[0], "another request has another id");
+  assert.notEqual(proxy.seen[5].headers["tidewheel-request-id"], ids[0], "another request has another id");
   assert.equal((await client.stats()).failed >= 0, true);
-  assert.equal(proxy.seen[6].headers["windlass-request-id"], undefined, "what changes nothing needs none");
+  assert.equal(proxy.seen[6].headers["tidewheel-request-id"], undefined, "what changes nothing needs none");
 });
 
 test("repetitions end", async (context) => {

@@ -1,8 +1,8 @@
 /** The server that tests talk to. `pytest tests/sdk` starts it, and says where it is. */
-import { Client } from "windlass";
+import { Client } from "tidewheel";
 
-export const url = needed("WINDLASS_TEST_SERVER");
-export const token = needed("WINDLASS_TEST_KEY");
+export const url = needed("TIDEWHEEL_TEST_SERVER");
+export const token = needed("TIDEWHEEL_TEST_KEY");
 export const client = new Client({ url, token });
 
 /** Any word that no other test has used. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import test from "node:test";
-import { Client, Worker } from "windlass";
+import { Client, Worker } from "tidewheel";
 import { Proxy } from "./proxy.js";
 import { client, eventually, token, url } from "./server.js";
 import { aborted, promised, start } from "./working.js";
@@ -96,7 +96,7 @@ test("an answer that gets lost on its way loses no job, and settles none twice",
   assert.equal(await client.result(job, { timeout: 10 }), 1);
   assert.deepEqual([...deaf], [], "all three answers were lost");
   const settled = await eventually(() => proxy.seen.filter(isFor("settle")).length === 2 && proxy.seen.filter(isFor("settle")));
-  assert.equal(settled[0].headers["windlass-request-id"], settled[1].headers["windlass-request-id"]);
+  assert.equal(settled[0].headers["tidewheel-request-id"], settled[1].headers["tidewheel-request-id"]);
   assert.equal((await client.get(job.id)).attempt, 1);
   assert.deepEqual(warnings.filter((warning) => warning.includes("taken from")), [], "and it knows that it was the one");
 });
@@ -177,13 +177,13 @@ test("stopping ends an idle worker at once, and no job is lost on the way", asyn
   assert.ok(performance.now() - before < 3000, "the poll was ended, and not waited for");
   const polls = proxy.seen.filter(isFor("reserve"));
   assert.equal(polls.at(-1).path, "/api/jobs/work/reserve?wait=0");
-  assert.equal(polls.at(-1).headers["windlass-request-id"], polls.at(-2).headers["windlass-request-id"]);
+  assert.equal(polls.at(-1).headers["tidewheel-request-id"], polls.at(-2).headers["tidewheel-request-id"]);
   const job = await made;
   await eventually(async () => ["pending", "completed"].includes((await client.get(job.id)).state));
 });
 
 const PROGRAM = `
-import { Client, Worker } from "windlass";
+import { Client, Worker } from "tidewheel";
 const client = new Client({ url: "${url}", token: "${token}" });
 const worker = new Worker(client, {
   handlers: { "js-31": ({ obeys }, { signal }) => new Promise((_, reject) => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import * as windlass from "windlass";
-import { Client, Worker } from "windlass";
+import * as tidewheel from "tidewheel";
+import { Client, Worker } from "tidewheel";
 import { Proxy } from "./proxy.js";
 import { client, eventually, fresh, token, url } from "./server.js";
 import { aborted, promised, start } from "./working.js";
@@ -71,14 +71,14 @@ test("what is thrown says how the attempt ends", async (context) => {
   start(context, {
     "js-14": ({ what }, { job, attempt, release }) => {
       switch (what) {
-        case "retry after": first(job, new windlass.RetryAfter(0.01, "busy")); break;
-        case "snooze": first(job, new windlass.Snooze(0.01)); break;
+        case "retry after": first(job, new tidewheel.RetryAfter(0.01, "busy")); break;
+        case "snooze": first(job, new tidewheel.Snooze(0.01)); break;
         case "release": if (!before.has(job.id)) { before.set(job.id, 1); release(0.01); } break;
-        case "last": throw new windlass.RetryAfter(60, "in a minute");
-        case "fail": throw new windlass.Fail("never", { code: "hopeless" });
-        case "cancel": throw new windlass.Cancel("not needed");
-        case "task error": throw new windlass.TaskError("declined", { code: "card", details: { order: 7 }, retryable: false });
-        case "bad details": throw new windlass.TaskError("odd", { details: { n: 2n ** 64n }, retryable: false });
+        case "last": throw new tidewheel.RetryAfter(60, "in a minute");
+        case "fail": throw new tidewheel.Fail("never", { code: "hopeless" });
+        case "cancel": throw new tidewheel.Cancel("not needed");
+        case "task error": throw new tidewheel.TaskError("declined", { code: "card", details: { order: 7 }, retryable: false });
+        case "bad details": throw new tidewheel.TaskError("odd", { details: { n: 2n ** 64n }, retryable: false });
         case "text": throw "just text";
         case "no json": return 2n ** 64n;
         case "own json": return { toJSON() { throw new Error("not for you"); } };
@@ -236,7 +236,7 @@ test("a worker is on the list while it works", async (context) => {
 });
 
 test("a worker whose key is not good for it ends with the reason", async () => {
-  const worker = new Worker(new Client({ url, token: "wl_nobody" }), { handlers: { "js-21": () => undefined } });
+  const worker = new Worker(new Client({ url, token: "tw_nobody" }), { handlers: { "js-21": () => undefined } });
   await assert.rejects(worker.run(), { name: "NotAuthenticated" });
   assert.throws(() => worker.run(), /started before/);
   const early = new Worker(client, { handlers: { "js-21": () => undefined } });
@@ -266,7 +266,7 @@ test("a token is what a client has, and a worker asks with it", async (context) 
 });
 
 test("an error that cannot be kept as it is stays the error it was", async (context) => {
-  const { TaskError, RetryAfter, Fail } = windlass;
+  const { TaskError, RetryAfter, Fail } = tidewheel;
   const stack = (text) => Object.assign(new Error("boom"), { stack: text });
   const cases = {
     "a message that is cut within a character": () => new Error(`${"x".repeat(1999 - "Error: ".length)}😀😀`),
@@ -340,12 +340,12 @@ test("whoever listens is told of attempts that error, and of no others", async (
     if (job.payload.what === "thrown") throw new Error("a listener's own");
     if (job.payload.what === "fail") return Promise.reject(new Error("an async one's own"));
   };
-  const thrown = { thrown: new RangeError("no"), fail: new windlass.Fail("never"), cancel: new windlass.Cancel("no need") };
+  const thrown = { thrown: new RangeError("no"), fail: new tidewheel.Fail("never"), cancel: new tidewheel.Cancel("no need") };
   let snoozed = false;
   const { warnings } = start(context, {
     "js-44": async ({ what }, { attempt, signal }) => {
       if (what in thrown && attempt === 1) throw thrown[what];
-      if (what === "snooze" && !snoozed) throw ((snoozed = true), new windlass.Snooze(0));
+      if (what === "snooze" && !snoozed) throw ((snoozed = true), new tidewheel.Snooze(0));
       if (what === "late") throw await aborted(signal);
       return what === "no json" ? 2n ** 64n : what === "large" ? "x".repeat(100_000) : 1;
     },

@@ -1,5 +1,5 @@
 /** Workers for tests: started, watched, and stopped when the test is over. */
-import { Client, Worker } from "windlass";
+import { Client, Worker } from "tidewheel";
 import { client, token } from "./server.js";
 
 /** A worker that runs until the test is over, and all it warned of. */

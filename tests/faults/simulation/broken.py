@@ -6,13 +6,13 @@ import random
 import zlib
 from collections.abc import Sequence
 
-from windlass.clock import Clock, seconds_to_microseconds
-from windlass.errors import StoreUnavailable
-from windlass.model import Claim, ClaimRequest, Enqueued, JobFilter, Lease, NewJob, Page, Rescued, State
-from windlass.stores.memory import MemoryStore, writing
-from windlass.stores.memory.book import Book
-from windlass.stores.memory.job import Job
-from windlass.stores.protocol import MAX_BATCH
+from tidewheel.clock import Clock, seconds_to_microseconds
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import Claim, ClaimRequest, Enqueued, JobFilter, Lease, NewJob, Page, Rescued, State
+from tidewheel.stores.memory import MemoryStore, writing
+from tidewheel.stores.memory.book import Book
+from tidewheel.stores.memory.job import Job
+from tidewheel.stores.protocol import MAX_BATCH
 
 SECOND = 1_000_000
 

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from tests.faults.simulation.loop import SimulatedLoop, Timeline
-from windlass.errors import StoreUnavailable
-from windlass.stores.memory import MemoryStore
-from windlass.stores.wakeups import LocalWakeups
+from tidewheel.errors import StoreUnavailable
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.stores.wakeups import LocalWakeups
 
 VERBS = frozenset({
     "open", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",

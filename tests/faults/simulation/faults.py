@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.faults.simulation.connection import Weather
 from tests.faults.simulation.process import Process
-from windlass.verification.history import ClockStepped, StoreCame, StoreLeft
+from tidewheel.verification.history import ClockStepped, StoreCame, StoreLeft
 
 if TYPE_CHECKING:
     from tests.faults.simulation.producers import Producer

@@ -6,10 +6,10 @@ import asyncio
 from functools import cache
 
 from tests.faults.simulation.process import here
-from windlass import Cancel, Context, Fail, RetryAfter, Snooze, Windlass
-from windlass.registry import Registry
-from windlass.retry import Retry
-from windlass.verification.history import Ended, Started, Trouble
+from tidewheel import Cancel, Context, Fail, RetryAfter, Snooze, Tidewheel
+from tidewheel.registry import Registry
+from tidewheel.retry import Retry
+from tidewheel.verification.history import Ended, Started, Trouble
 
 TASKS = ("alpha", "beta", "gamma")
 
@@ -109,7 +109,7 @@ async def _ignore_cancellation(seconds: float) -> None:
 @cache
 def registry() -> Registry:
     """The tasks every simulated worker knows."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     for name in TASKS:
         app.task(name=name, retry=Retry.fixed(0.4))(act)
     return app.registry

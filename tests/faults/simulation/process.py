@@ -9,10 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from tests.faults.simulation.loop import SimulatedLoop, Timeline
-from windlass.clock import MICROSECONDS
-from windlass.verification.history import Died, Event, Froze, Thawed
-from windlass.worker.keeper import Keeper
-from windlass.worker.keeper_thread import OnDeath
+from tidewheel.clock import MICROSECONDS
+from tidewheel.verification.history import Died, Event, Froze, Thawed
+from tidewheel.worker.keeper import Keeper
+from tidewheel.worker.keeper_thread import OnDeath
 
 EPOCH = 1_767_225_600 * MICROSECONDS
 """When simulated time begins, by the store's clock: the first of January 2026."""
@@ -63,7 +63,7 @@ class Process:
         self._keep = keep
         self.when_gone: Callable[[], None] = lambda: None
 
-    # -- a recorder of its own (windlass.verification.history.Recorder) --------------------------------------
+    # -- a recorder of its own (tidewheel.verification.history.Recorder) -------------------------------------
 
     def now(self) -> float:
         return self._timeline.now

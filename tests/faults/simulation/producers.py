@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from tests.faults.simulation.handlers import TASKS
-from windlass.errors import StoreError
-from windlass.model import JobFilter, NewJob
-from windlass.verification.history import Listed
+from tidewheel.errors import StoreError
+from tidewheel.model import JobFilter, NewJob
+from tidewheel.verification.history import Listed
 
 if TYPE_CHECKING:
     from tests.faults.simulation.world import World

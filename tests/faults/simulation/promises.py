@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from windlass.verification.history import Event
-from windlass.verification.lives import Book, Lease, Life, Span
+from tidewheel.verification.history import Event
+from tidewheel.verification.lives import Book, Lease, Life, Span
 
 TICK = 0.5
 """How often the keeper looks at least."""

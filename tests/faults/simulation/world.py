@@ -23,16 +23,16 @@ from tests.faults.simulation.process import EPOCH, OwnClock, Process, SimulatedT
 from tests.faults.simulation.producers import Producer
 from tests.faults.simulation.promises import Known, broken_promises
 from tests.faults.simulation.scheduler import Scheduler, TooManySteps
-from windlass.clock import MICROSECONDS, Clock
-from windlass.errors import StoreUnavailable, WorkerStuck
-from windlass.jitter import GENERATOR
-from windlass.settings import Settings
-from windlass.stores.memory import MemoryStore
-from windlass.stores.protocol import Store
-from windlass.verification.checker import Report, Violation, check
-from windlass.verification.history import Counted, Event, Quiet, Stored, Trouble, encode
-from windlass.verification.recording import RecordingStore
-from windlass.worker import Worker
+from tidewheel.clock import MICROSECONDS, Clock
+from tidewheel.errors import StoreUnavailable, WorkerStuck
+from tidewheel.jitter import GENERATOR
+from tidewheel.settings import Settings
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.stores.protocol import Store
+from tidewheel.verification.checker import Report, Violation, check
+from tidewheel.verification.history import Counted, Event, Quiet, Stored, Trouble, encode
+from tidewheel.verification.recording import RecordingStore
+from tidewheel.worker import Worker
 
 QUIET_WITHIN = 90.0
 """Simulated seconds after which everything must have ended, once all faults are over."""
@@ -296,7 +296,7 @@ def simulate(seed: int, make_store: MakeStore | None = None, *, trace: bool = Fa
     """The run of this seed, from its first step to the verdict. The same seed gives the same, always."""
     with _undisturbed(seed):
         world = World(seed, make_store or _sound_store, trace)
-        log = logging.getLogger("windlass.worker")
+        log = logging.getLogger("tidewheel.worker")
         complaints = _Complaints(world, trace)
         log.addHandler(complaints)
         log.setLevel(complaints.level)
@@ -319,7 +319,7 @@ def simulate(seed: int, make_store: MakeStore | None = None, *, trace: bool = Fa
 @contextmanager
 def _undisturbed(seed: int) -> Iterator[None]:
     """Nothing from outside gets into a run, and what it changes outside is put back."""
-    log = logging.getLogger("windlass.worker")
+    log = logging.getLogger("tidewheel.worker")
     level, propagate = log.level, log.propagate
     state, collecting = GENERATOR.getstate(), gc.isenabled()
     GENERATOR.seed(seed)

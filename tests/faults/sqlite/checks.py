@@ -8,10 +8,10 @@ from pathlib import Path
 from uuid import UUID
 
 from tests.faults.sqlite.workloads import OUTPUT_SIZE, RESULT, payload_of
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobFilter, JobRecord, Lane, NewJob, Settlement, State
-from windlass.outcome import Completed
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, JobFilter, JobRecord, Lane, NewJob, Settlement, State
+from tidewheel.outcome import Completed
+from tidewheel.stores.sqlite import SqliteStore
 
 
 @asynccontextmanager

@@ -9,11 +9,11 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from tests.faults.sqlite.workloads import RESULT, new_job
-from windlass.errors import StoreError
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, JobError, JobFilter, Lane, NewJob, Settlement
-from windlass.outcome import Completed, Retried
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.errors import StoreError
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, JobError, JobFilter, Lane, NewJob, Settlement
+from tidewheel.outcome import Completed, Retried
+from tidewheel.stores.sqlite import SqliteStore
 
 PAGE = 4096
 LANES = (Lane("mail"), Lane("print"))

@@ -20,7 +20,7 @@ from uuid import UUID
 from tests.faults.sqlite.checks import jobs_after
 from tests.faults.sqlite.replay import Disk, Variant
 from tests.faults.sqlite.tracing import CHANGING, Call, Tracing, lasting, read_log, refused, strace
-from windlass.model import State
+from tidewheel.model import State
 
 LONGEST_WRITE = 70_000
 """Bytes of one call that are recorded; SQLite writes a page at a time."""
@@ -98,7 +98,7 @@ def cut(recording: Recording, moments: Collection[int], seed: int) -> Iterator[t
             disk.feed(call)
         if place in wanted:
             for variant in Variant:
-                with tempfile.TemporaryDirectory(prefix="windlass-cut-") as left:
+                with tempfile.TemporaryDirectory(prefix="tidewheel-cut-") as left:
                     disk.cut(variant, luck, Path(left))
                     yield Path(left) / "jobs.db", told
 
@@ -128,7 +128,7 @@ def main() -> int:
     options = parser.parse_args()
     print(f"{'synchronous':12}{'cuts':>8}{'rebuilt':>9}{'acknowledged':>14}{'lost':>8}")
     broken = False
-    with tempfile.TemporaryDirectory(prefix="windlass-power-") as directory:
+    with tempfile.TemporaryDirectory(prefix="tidewheel-power-") as directory:
         for synchronous in ("full", "normal"):
             recording = record(Path(directory), synchronous, options.rounds)
             moments = recording.moments()

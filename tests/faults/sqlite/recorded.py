@@ -13,7 +13,7 @@ import sys
 from uuid import UUID
 
 from tests.faults.sqlite.workloads import claimed, new_job
-from windlass.stores.sqlite import SqliteStore, checkpoint
+from tidewheel.stores.sqlite import SqliteStore, checkpoint
 
 CALLERS = 4
 

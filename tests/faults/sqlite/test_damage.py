@@ -20,8 +20,8 @@ from tests.faults.sqlite.damage import PAGE, flip_bits, make_database, sqlite_no
 from tests.faults.sqlite.tracing import files_of
 from tests.faults.sqlite.workloads import new_job
 from tests.worker.helpers import until, working
-from windlass import Windlass
-from windlass.errors import StoreError
+from tidewheel import Tidewheel
+from tidewheel.errors import StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="files are replaced while others have them")
 
@@ -120,7 +120,7 @@ async def test_a_damaged_file_is_named_with_what_to_do(
 
 
 async def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
-    """SQLite cannot tell one that was emptied from one that was never used, and neither can Windlass."""
+    """SQLite cannot tell one that was emptied from one that was never used, and neither can Tidewheel."""
     path = tmp_path / "jobs.db"
     _put(path, b"")
     assert not await jobs_after(path)
@@ -131,7 +131,7 @@ async def test_a_command_on_a_damaged_file_says_so_and_ends(tmp_path: Path, soun
     path = tmp_path / "jobs.db"
     _put(path, _text_for_header(sound))
     answer = subprocess.run(
-        [sys.executable, "-m", "windlass.cli", "stats", "--url", f"sqlite:///{path}"],
+        [sys.executable, "-m", "tidewheel.cli", "stats", "--url", f"sqlite:///{path}"],
         check=False,
         capture_output=True,
         text=True,
@@ -148,7 +148,7 @@ async def test_a_worker_on_a_damaged_file_says_so_and_ends_only_when_it_is_asked
 ) -> None:
     """An end at night would help nobody: it waits, with one clear line. Nothing is lost by its tries."""
     path = tmp_path / "jobs.db"
-    app = Windlass(f"sqlite:///{path}")
+    app = Tidewheel(f"sqlite:///{path}")
 
     @app.task
     async def work() -> int:
@@ -157,7 +157,7 @@ async def test_a_worker_on_a_damaged_file_says_so_and_ends_only_when_it_is_asked
     async with app:
         job = await work.enqueue()
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        query = "SELECT rootpage FROM sqlite_master WHERE name = 'windlass_jobs_ready'"
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'tidewheel_jobs_ready'"
         place = (connection.execute(query).fetchone()[0] - 1) * PAGE
     content = path.read_bytes()
     _overwrite(path, place, b"\xff" * 64)
@@ -228,6 +228,6 @@ async def test_a_file_that_is_no_database_is_refused_by_the_app(tmp_path: Path) 
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 500)
     with pytest.raises(StoreError, match="not a database"):
-        async with Windlass(f"sqlite:///{path}"):
+        async with Tidewheel(f"sqlite:///{path}"):
             pass
     assert path.read_text() == "remember the milk\n" * 500

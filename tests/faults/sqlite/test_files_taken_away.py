@@ -17,9 +17,9 @@ import pytest
 
 from tests.faults.sqlite.checks import jobs_after, reopened, works
 from tests.faults.sqlite.workloads import new_job
-from windlass.errors import StoreError, StoreUnavailable
-from windlass.model import JobFilter
-from windlass.stores.sqlite import SqliteStore
+from tidewheel.errors import StoreError, StoreUnavailable
+from tidewheel.model import JobFilter
+from tidewheel.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts and open files that can be removed")
 

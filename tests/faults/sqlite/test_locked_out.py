@@ -16,9 +16,9 @@ import pytest
 from tests.faults.sqlite.checks import reopened
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
-from windlass import Context, Job, Retry, Windlass
-from windlass.errors import StoreUnavailable
-from windlass.model import Claim, ClaimRequest
+from tidewheel import Context, Job, Retry, Tidewheel
+from tidewheel.errors import StoreUnavailable
+from tidewheel.model import Claim, ClaimRequest
 
 OUTSIDER = """
 import sqlite3, sys
@@ -46,9 +46,9 @@ def locked(path: Path) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _a_worker_in_the_middle_of_a_job(
     url: str,
-) -> AsyncIterator[tuple[Windlass, Job[int], asyncio.Event]]:
+) -> AsyncIterator[tuple[Tidewheel, Job[int], asyncio.Event]]:
     """The job ends when the event is set. After the block it has run once, and the worker goes on."""
-    app = Windlass(url)
+    app = Tidewheel(url)
     runs: Counter[int] = Counter()
     go_on = asyncio.Event()
 
@@ -112,7 +112,7 @@ async def test_thirty_seconds_of_an_outsider_s_lock_are_waited_for(tmp_path: Pat
 class _Claims:
     """The claims of a worker. The one that grants the second attempt meets a lock longer than its lease."""
 
-    def __init__(self, app: Windlass, path: Path, lease: float) -> None:
+    def __init__(self, app: Tidewheel, path: Path, lease: float) -> None:
         self._claim = app.store.claim
         self._path = path
         self._seconds = 1.5 * lease
@@ -155,7 +155,7 @@ async def test_a_last_attempt_that_never_ran_is_not_counted(
 ) -> None:
     """An outsider locks the file for longer than the lease of a job that waits for its last attempt."""
     path = tmp_path / "jobs.db"
-    app = Windlass(f"sqlite:///{path}")
+    app = Tidewheel(f"sqlite:///{path}")
     runs: list[int] = []
 
     async def failed_once() -> bool:

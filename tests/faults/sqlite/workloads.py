@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from uuid import UUID
 
-from windlass.errors import StoreError
-from windlass.ids import new_id
-from windlass.model import ClaimRequest, Lane, NewJob, NewStep, Report, Settlement
-from windlass.outcome import Completed
-from windlass.stores.sqlite import SqliteStore, checkpoint
-from windlass.stores.sqlite.location import parse_url
+from tidewheel.errors import StoreError
+from tidewheel.ids import new_id
+from tidewheel.model import ClaimRequest, Lane, NewJob, NewStep, Report, Settlement
+from tidewheel.outcome import Completed
+from tidewheel.stores.sqlite import SqliteStore, checkpoint
+from tidewheel.stores.sqlite.location import parse_url
 
 RESULT = b'"done"'
 OUTPUT_SIZE = 10_000

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.shared import shared_server
 
 PROJECT = Path(__file__).parent / "project"
-KEPT = {name: value for name, value in os.environ.items() if not name.startswith(("WINDLASS_", "DJANGO_"))}
+KEPT = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEWHEEL_", "DJANGO_"))}
 
 
 class Claims:
@@ -59,7 +59,7 @@ def test_the_claims_hold_on_sqlite(runs: dict[str, Claims]) -> None:
 
 
 def test_the_claims_hold_on_postgresql(runs: dict[str, Claims]) -> None:
-    """The same, and the test database can be dropped afterwards: nothing of Windlass is left in it."""
+    """The same, and the test database can be dropped afterwards: nothing of Tidewheel is left in it."""
     runs["psycopg"].hold()
 
 
@@ -73,9 +73,9 @@ def test_a_project_without_a_database_for_jobs_is_left_alone() -> None:
     program = """
 import django
 from django.conf import settings
-settings.configure(DATABASES={}, INSTALLED_APPS=["windlass.integrations.django"])
+settings.configure(DATABASES={}, INSTALLED_APPS=["tidewheel.integrations.django"])
 django.setup()
-from windlass.integrations.django.project import project_apps
+from tidewheel.integrations.django.project import project_apps
 assert project_apps() == []
 """
     done = subprocess.run(

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.events.serving import Served, served
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[Served]:
     """A server on a store in memory."""
-    async with Windlass("memory://") as app, served(app) as running:
+    async with Tidewheel("memory://") as app, served(app) as running:
         yield running

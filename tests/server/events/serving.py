@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tests.patience import PATIENCE
-from windlass import SecurityContext, Windlass
-from windlass.access.caller import Caller, CallerKind
-from windlass.server import create_api
-from windlass.server.app import Api
-from windlass.server.problems import NOT_AUTHENTICATED, Problem
-from windlass.server.route import Permission
-from windlass.server.running import ApiServer, listen
+from tidewheel import SecurityContext, Tidewheel
+from tidewheel.access.caller import Caller, CallerKind
+from tidewheel.server import create_api
+from tidewheel.server.app import Api
+from tidewheel.server.problems import NOT_AUTHENTICATED, Problem
+from tidewheel.server.route import Permission
+from tidewheel.server.running import ApiServer, listen
 
 
 class OpenGate:
@@ -48,7 +48,7 @@ class OpenGate:
 
 @dataclass
 class Served:
-    app: Windlass
+    app: Tidewheel
     api: Api
     server: ApiServer
     port: int
@@ -66,13 +66,13 @@ class Served:
                 self.api.broadcast.listeners
                 or self.api.broadcast.watching
                 or self.server.server_state.connections
-                or any(task.get_name().startswith("windlass-events") for task in asyncio.all_tasks())
+                or any(task.get_name().startswith("tidewheel-events") for task in asyncio.all_tasks())
             ):
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def served(app: Windlass, *, guarded: bool = False) -> AsyncIterator[Served]:
+async def served(app: Tidewheel, *, guarded: bool = False) -> AsyncIterator[Served]:
     """The app's API on a port of its own, until left. ``guarded``: by keys and rules, as in earnest."""
     api = create_api(app)
     gate: Any = OpenGate()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.server.events.serving import Served, Told
-from windlass import Job, TopicStats
-from windlass.model import ClaimRequest, JobError, Lane, Settlement
-from windlass.outcome import Completed, Outcome, Retried
-from windlass.server.events import watcher
-from windlass.server.events.ring import Ring
+from tidewheel import Job, TopicStats
+from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
+from tidewheel.outcome import Completed, Outcome, Retried
+from tidewheel.server.events import watcher
+from tidewheel.server.events.ring import Ring
 
 BOOM = JobError("boom", "it broke")
 

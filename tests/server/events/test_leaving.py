@@ -11,10 +11,10 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.server.events.serving import Served, served
-from windlass import SecurityContext, Windlass, acting_as
-from windlass.server import running
-from windlass.server.events import broadcast, stream
-from windlass.server.events.ring import AboutTopic, Kind
+from tidewheel import SecurityContext, Tidewheel, acting_as
+from tidewheel.server import running
+from tidewheel.server.events import broadcast, stream
+from tidewheel.server.events.ring import AboutTopic, Kind
 
 REQUEST = b"GET /api/jobs/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer root\r\n\r\n"
 
@@ -130,7 +130,7 @@ async def test_a_quiet_stream_gets_heartbeats(server: Served, monkeypatch: pytes
 async def test_there_is_a_limit_for_all_and_one_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it one is told to come back later; who leaves makes room."""
     monkeypatch.setattr(broadcast, "MAX_PER_CREDENTIAL", 2)
-    async with Windlass("memory://", max_event_streams=3) as app, served(app) as server:
+    async with Tidewheel("memory://", max_event_streams=3) as app, served(app) as server:
         server.gate.admit("acme", SecurityContext("acme"))
         async with server.listen(who="acme"), server.listen(who="acme"):
             async with server.listen(who="acme") as refused:
@@ -149,7 +149,7 @@ async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch
     """Its streams and the jobs it listens to are counted; a refusal says nothing about other tenants."""
     monkeypatch.setattr(broadcast, "MAX_TENANT_JOBS", 3)
     settings: dict[str, Any] = {"max_event_streams": 4, "max_tenant_event_streams": 2}
-    async with Windlass("memory://", **settings) as app, served(app) as server:
+    async with Tidewheel("memory://", **settings) as app, served(app) as server:
         jobs = []
         for name in ("acme", "globex", "initech"):
             server.gate.admit(name, SecurityContext(name))
@@ -184,7 +184,7 @@ async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch
 async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     """All streams end at once and in order, and one that cannot is cut: nobody is waited for."""
     monkeypatch.setattr(running, "LAST_SECONDS", 60.0)  # so that it is not the server that ends them
-    async with Windlass("memory://") as app:
+    async with Tidewheel("memory://") as app:
         async with served(app) as server:
             stuck = connect(receive_buffer=4096)
             await begin(server, stuck)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.docs.pages import ROOT
-from windlass.server.events import broadcast, listener, ring, route, stream, watcher
-from windlass.timeline import Happening
+from tidewheel.server.events import broadcast, listener, ring, route, stream, watcher
+from tidewheel.timeline import Happening
 
 PAGE = (ROOT / "docs" / "reference" / "http-events.md").read_text("utf-8")
 

@@ -9,12 +9,12 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.events.serving import Served, served
 from tests.server.events.test_events import finish
-from windlass import SecurityContext, Windlass, acting_as
-from windlass.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
-from windlass.ids import new_id
-from windlass.server.events import broadcast
-from windlass.server.events.ring import AboutTopic
-from windlass.server.events.view import View, Wish
+from tidewheel import SecurityContext, Tidewheel, acting_as
+from tidewheel.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
+from tidewheel.ids import new_id
+from tidewheel.server.events import broadcast
+from tidewheel.server.events.ring import AboutTopic
+from tidewheel.server.events.view import View, Wish
 
 
 async def enqueue(server: Served, tenant: str, topic: str) -> str:
@@ -93,7 +93,7 @@ async def test_keys_and_rules_decide_in_earnest(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
     monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
     rule = 'topic = "mail" && tenant = @request.auth.tenant'
-    async with Windlass("memory://", manage_rule=rule) as app, served(app, guarded=True) as server:
+    async with Tidewheel("memory://", manage_rule=rule) as app, served(app, guarded=True) as server:
         key = await app.access.create_key(tenant="acme", scopes=["read"])
         writer = await app.access.create_key(tenant="acme", scopes=["enqueue"])
         async with server.listen(who="nonsense") as client:

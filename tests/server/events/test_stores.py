@@ -12,14 +12,14 @@ from tests.app.conftest import URLS
 from tests.server.events.serving import served
 from tests.server.events.test_events import BOOM, entries, finish
 from tests.worker.helpers import working
-from windlass import SecurityContext, Windlass, acting_as
-from windlass.outcome import Retried
+from tidewheel import SecurityContext, Tidewheel, acting_as
+from tidewheel.outcome import Retried
 
 
 @pytest.mark.parametrize("store", URLS)
 async def test_events_are_the_same_on_every_store(store: str, tmp_path: Path) -> None:
     """Hints, counts by tenant and records are all they are made of."""
-    async with Windlass(URLS[store](tmp_path)) as app, served(app) as server:
+    async with Tidewheel(URLS[store](tmp_path)) as app, served(app) as server:
         server.gate.admit("acme", SecurityContext("acme"))
         async with server.listen(who="acme") as topics:
             with acting_as(SecurityContext("acme")):
@@ -44,7 +44,7 @@ async def test_events_are_the_same_on_every_store(store: str, tmp_path: Path) ->
 async def test_a_job_stream_tells_of_one_start_with_one_time(store: str, tmp_path: Path) -> None:
     """A worker records it while the handler runs; what is told then is what the job has in the end."""
     ended = asyncio.Event()
-    async with Windlass(URLS[store](tmp_path)) as app, served(app) as server:
+    async with Tidewheel(URLS[store](tmp_path)) as app, served(app) as server:
 
         @app.task
         async def slow() -> None:

@@ -52,10 +52,10 @@ def target(
     files: int = 0,
     settings: Mapping[str, object] | None = None,
 ) -> Iterator[Target]:
-    """Start ``windlass serve`` on a new SQLite file; ``files`` limits its file descriptors."""
+    """Start ``tidewheel serve`` on a new SQLite file; ``files`` limits its file descriptors."""
     log = directory / "server.log"
-    given = {f"WINDLASS_{name.upper()}": str(value) for name, value in (settings or {}).items()}
-    command = [python, "-m", "windlass.cli", "serve", "--url", url_in(directory), "--port", "0"]
+    given = {f"TIDEWHEEL_{name.upper()}": str(value) for name, value in (settings or {}).items()}
+    command = [python, "-m", "tidewheel.cli", "serve", "--url", url_in(directory), "--port", "0"]
     if files:
         command = ["sh", "-c", 'ulimit -n "$0"; exec "$@"', str(files), *command]
     with log.open("wb") as lines:

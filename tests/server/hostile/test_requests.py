@@ -99,7 +99,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, 
         "max_connections_per_address": 5,
         "superuser": "root:a password that is long enough",
     }
-    command = [sys.executable, "-m", "windlass.cli", "keys", "create", "--superuser", "--json", "--url"]
+    command = [sys.executable, "-m", "tidewheel.cli", "keys", "create", "--superuser", "--json", "--url"]
     made = subprocess.run([*command, url_in(directory)], capture_output=True, text=True, check=True)
     with target(directory, settings=settings) as attacked:
         yield attacked, json.loads(made.stdout)["key"]
@@ -168,8 +168,8 @@ def test_a_client_that_sends_too_large_a_body_reads_the_refusal(server: Server, 
 
 @pytest.mark.parametrize(
     "twice",
-    ["Host: x", "Authorization: Bearer x", JSON, "Cookie: windlass_session=x", "Content-Encoding: identity",
-     "Idempotency-Key: a", "Origin: http://x", "X-CSRF-Token: x", "Windlass-Request-Id: a"],
+    ["Host: x", "Authorization: Bearer x", JSON, "Cookie: tidewheel_session=x", "Content-Encoding: identity",
+     "Idempotency-Key: a", "Origin: http://x", "X-CSRF-Token: x", "Tidewheel-Request-Id: a"],
 )  # fmt: skip
 def test_a_header_that_decides_something_comes_once(server: Server, twice: str) -> None:
     """With two of them a proxy and the server could disagree."""

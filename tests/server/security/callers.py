@@ -15,13 +15,13 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from windlass.access.caller import DEFAULT_SCOPES, Scope
-from windlass.access.keys import PREFIX
-from windlass.app import Windlass
-from windlass.clock import MICROSECONDS
-from windlass.model import ROOT_TENANT
-from windlass.server.gate import COOKIE
-from windlass.testing.clock import FrozenClock
+from tidewheel.access.caller import DEFAULT_SCOPES, Scope
+from tidewheel.access.keys import PREFIX
+from tidewheel.app import Tidewheel
+from tidewheel.clock import MICROSECONDS
+from tidewheel.model import ROOT_TENANT
+from tidewheel.server.gate import COOKIE
+from tidewheel.testing.clock import FrozenClock
 
 ACME: Final = "acme"
 GLOBEX: Final = "globex"
@@ -49,7 +49,7 @@ class Caller:
     bounded: bool = False  # the enqueue rule lets it say little
 
 
-async def make_callers(app: Windlass, clock: FrozenClock, published: PublishedKey) -> tuple[Caller, ...]:
+async def make_callers(app: Tidewheel, clock: FrozenClock, published: PublishedKey) -> tuple[Caller, ...]:
     """One of each kind, for this app."""
     return (
         Caller("nobody", {}, known=None),
@@ -65,10 +65,10 @@ def bearer(text: str) -> Headers:
     return {"authorization": f"Bearer {text}"}
 
 
-def _impostors(app: Windlass, published: PublishedKey) -> Iterator[Caller]:
+def _impostors(app: Tidewheel, published: PublishedKey) -> Iterator[Caller]:
     """Who shows something that was never good."""
     now = app.clock.now() // MICROSECONDS
-    claims = {"sub": "ann", "tenant": ACME, "exp": now + 3600, "scope": "windlass:superuser"}
+    claims = {"sub": "ann", "tenant": ACME, "exp": now + 3600, "scope": "tidewheel:superuser"}
     public = published.key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -95,7 +95,7 @@ def _impostors(app: Windlass, published: PublishedKey) -> Iterator[Caller]:
         yield Caller(name, headers, known=False)
 
 
-async def _former(app: Windlass, clock: FrozenClock) -> tuple[Caller, ...]:
+async def _former(app: Tidewheel, clock: FrozenClock) -> tuple[Caller, ...]:
     """Who shows something that was good once."""
     access = app.access
     revoked = await access.create_key("revoked", superuser=True)
@@ -114,7 +114,7 @@ async def _former(app: Windlass, clock: FrozenClock) -> tuple[Caller, ...]:
     )
 
 
-async def _keys(app: Windlass) -> list[Caller]:
+async def _keys(app: Tidewheel) -> list[Caller]:
     callers = []
     for tenant in (ACME, GLOBEX):
         for scopes in (DEFAULT_SCOPES, {READ}, {ENQUEUE}, {MANAGE}, {READ, MANAGE}, {WORK}):
@@ -134,25 +134,25 @@ async def _keys(app: Windlass) -> list[Caller]:
     return callers
 
 
-def _tokens(app: Windlass, published: PublishedKey) -> Iterator[Caller]:
+def _tokens(app: Tidewheel, published: PublishedKey) -> Iterator[Caller]:
     now = app.clock.now() // MICROSECONDS
     claims = {"sub": "ann", "tenant": ACME, "exp": now + 10**9}
     status = frozenset({READ})
     yield Caller("acme's token", bearer(jwt.encode(claims, JWT_SECRET, "HS256")), tenant=ACME, scopes=status)
-    working = {**claims, "scope": "windlass:read windlass:enqueue windlass:manage windlass:work"}
+    working = {**claims, "scope": "tidewheel:read tidewheel:enqueue tidewheel:manage tidewheel:work"}
     yield Caller("acme's token to work", bearer(jwt.encode(working, JWT_SECRET, "HS256")), tenant=ACME)
-    reading = {**claims, "scope": "openid windlass:read"}
+    reading = {**claims, "scope": "openid tidewheel:read"}
     text = jwt.encode(reading, published.key, "RS256", headers={"kid": published.kid})
     yield Caller("acme's token to read", bearer(text), tenant=ACME, scopes=frozenset({READ}))
     # Claims with our words in them are still claims.
     boasting = {**claims, "superuser": True, "kind": "session", "scopes": ["manage"], "scope": "superuser"}
     text = jwt.encode(boasting, JWT_SECRET, "HS256")
     yield Caller("acme's boasting token", bearer(text), tenant=ACME, scopes=status)
-    whole = {**claims, "scope": "windlass:superuser"}
+    whole = {**claims, "scope": "tidewheel:superuser"}
     yield Caller("a superuser's token", bearer(jwt.encode(whole, JWT_SECRET, "HS256")), superuser=True)
 
 
-async def _sessions(app: Windlass) -> tuple[Caller, ...]:
+async def _sessions(app: Tidewheel) -> tuple[Caller, ...]:
     session = await app.access.log_in(*SUPERUSER.split(":"))
     other = await app.access.log_in(*SUPERUSER.split(":"))
     cookie = {"cookie": f"theme=dark; {COOKIE}={session.value}"}
@@ -163,7 +163,7 @@ async def _sessions(app: Windlass) -> tuple[Caller, ...]:
 
     return (
         one("of a program", good),
-        one("of our page", {**good, "origin": "http://windlass.test", "sec-fetch-site": "same-origin"}),
+        one("of our page", {**good, "origin": "http://tidewheel.test", "sec-fetch-site": "same-origin"}),
         one("without a token", cookie, forged=True),
         one("with another session's token", {**cookie, "x-csrf-token": other.csrf}, forged=True),
         one("with an empty token", {**cookie, "x-csrf-token": ""}, forged=True),
@@ -171,7 +171,7 @@ async def _sessions(app: Windlass) -> tuple[Caller, ...]:
         one("of a sandboxed page", {**good, "origin": "null"}, forged=True),
         one("of a sibling site", {**good, "sec-fetch-site": "same-site"}, forged=True),
         one("of a cross-site form", {**good, "sec-fetch-site": "cross-site"}, forged=True),
-        one("of a longer host", {**good, "origin": "http://windlass.test.evil.test"}, forged=True),
+        one("of a longer host", {**good, "origin": "http://tidewheel.test.evil.test"}, forged=True),
     )
 
 

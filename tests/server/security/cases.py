@@ -15,23 +15,23 @@ import msgspec
 
 from tests.server.security.callers import SUPERUSER
 from tests.server.security.world import ACMES, NOBODYS_ID, OWNERS, TARGETS, Target, World
-from windlass.server.bulk import BulkBody
-from windlass.server.copying import CopyBody
-from windlass.server.enqueueing import EnqueueBody, EnqueueManyBody
-from windlass.server.keys import KeyBody
-from windlass.server.limits import LimitsBody
-from windlass.server.route import Route
-from windlass.server.routes import EVERYTHING
-from windlass.server.schedules import NewScheduleBody, ScheduleBody
-from windlass.server.session import LoginBody
-from windlass.server.states import StatesBody
-from windlass.server.superusers import PasswordBody, SuperuserBody
-from windlass.server.topics import KickBody, PauseBody
-from windlass.server.work.beating import LeaveBody, WorkerBody
-from windlass.server.work.leases import ExtendBody, LeaseBody, LeasesBody, StartBody
-from windlass.server.work.reporting import ReportsBody
-from windlass.server.work.reserving import ReserveBody
-from windlass.server.work.settling import SettleBody
+from tidewheel.server.bulk import BulkBody
+from tidewheel.server.copying import CopyBody
+from tidewheel.server.enqueueing import EnqueueBody, EnqueueManyBody
+from tidewheel.server.keys import KeyBody
+from tidewheel.server.limits import LimitsBody
+from tidewheel.server.route import Route
+from tidewheel.server.routes import EVERYTHING
+from tidewheel.server.schedules import NewScheduleBody, ScheduleBody
+from tidewheel.server.session import LoginBody
+from tidewheel.server.states import StatesBody
+from tidewheel.server.superusers import PasswordBody, SuperuserBody
+from tidewheel.server.topics import KickBody, PauseBody
+from tidewheel.server.work.beating import LeaveBody, WorkerBody
+from tidewheel.server.work.leases import ExtendBody, LeaseBody, LeasesBody, StartBody
+from tidewheel.server.work.reporting import ReportsBody
+from tidewheel.server.work.reserving import ReserveBody
+from tidewheel.server.work.settling import SettleBody
 
 NAME, PASSWORD = SUPERUSER.split(":")
 LEASE: Final = {"id": str(NOBODYS_ID), "fence": 1}

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from tests.patience import PATIENCE
-from windlass.server.app import Api
+from tidewheel.server.app import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ async def ask(
     """One request. Of an event stream the first words are the answer, then the client hangs up."""
     path, _, query = target.partition("?")
     content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-    lines = {"host": "windlass.test", **(headers or {})}
+    lines = {"host": "tidewheel.test", **(headers or {})}
     if content and "content-type" not in lines:
         lines["content-type"] = "application/json"
     lines["content-length"] = str(len(content))
@@ -70,7 +70,7 @@ async def ask(
         "root_path": "",
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in lines.items()],
         "client": (address, 40000),
-        "server": ("windlass.test", 80),
+        "server": ("tidewheel.test", 80),
     }
     told = False
     hung_up = asyncio.Event()

@@ -8,9 +8,9 @@ from typing import Final
 from tests.server.security.callers import Caller
 from tests.server.security.cases import AFTER, NO_SCHEDULE, NO_SUPERUSER, NOBODY, Case
 from tests.server.security.world import ACMES, Rules, Target
-from windlass.access.caller import Scope
-from windlass.model import ROOT_TENANT
-from windlass.server.route import Permission
+from tidewheel.access.caller import Scope
+from tidewheel.model import ROOT_TENANT
+from tidewheel.server.route import Permission
 
 
 class Expected(Enum):

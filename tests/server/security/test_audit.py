@@ -9,7 +9,7 @@ from tests.server.security.cases import A_SCHEDULE, PASSWORD, SOMEBODY, STATES, 
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.test_matrix import UNRECORDED, Surprises, _clean_up
 from tests.server.security.world import NOBODYS_ID, Rules, world
-from windlass import Every
+from tidewheel import Every
 
 CALLER = "a superuser's key to enqueue and manage and read and work"
 
@@ -20,7 +20,7 @@ async def test_details_of_any_size_neither_stop_an_action_nor_its_line(
     """Every recorded route answers as it does for short details, and its line has the outcome."""
     surprises = Surprises()
     async with world(Rules.CLOSED, published) as made:
-        monkeypatch.setattr("windlass.access.audit.MAX_DETAIL_BYTES", 1)
+        monkeypatch.setattr("tidewheel.access.audit.MAX_DETAIL_BYTES", 1)
         caller = made.caller(CALLER)
         asked = 0
         for case in cases():

@@ -17,9 +17,9 @@ from tests.server.security.callers import PublishedKey
 from tests.server.security.cases import BODIES, PARAMETER, Case, cases
 from tests.server.security.test_secrets import MANAGER, READER, SUPER
 from tests.server.security.world import ACMES, NOBODYS_ID, Rules, World, dump, world
-from windlass.server.enqueueing import EnqueueBody
-from windlass.server.route import Route
-from windlass.server.routes import ROUTES
+from tidewheel.server.enqueueing import EnqueueBody
+from tidewheel.server.route import Route
+from tidewheel.server.routes import ROUTES
 
 NOBODYS = (
     *("state", "status", "tenant", "tenant_id", "fence", "attempt", "attempts", "id", "number", "superuser"),
@@ -164,7 +164,7 @@ async def test_nobody_chooses_a_tenant(published: PublishedKey) -> None:
                     got = await made.ask(caller, "GET", f"{case.path}?tenant={tenant}")
                     assert got.status == 422, (case, got)
         assert dump(made.app.store) == before
-        headers = {"x-tenant": "globex", "x-tenant-id": "globex", "x-windlass-tenant": "globex"}
+        headers = {"x-tenant": "globex", "x-tenant-id": "globex", "x-tidewheel-tenant": "globex"}
         got = await made.ask(caller, "POST", "/api/jobs/enqueue", body={"task": "mail"}, headers=headers)
         found = await made.app.get(got.json()["id"])
         assert found.tenant == "acme"
@@ -250,7 +250,7 @@ INJECTIONS = (
     "'",
     '"',
     "' OR '1'='1",
-    "'; DROP TABLE windlass_jobs; --",
+    "'; DROP TABLE tidewheel_jobs; --",
     "%",
     "_",
     "%%%",

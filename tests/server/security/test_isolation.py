@@ -15,13 +15,13 @@ from tests.server.security.callers import ACME, GLOBEX, bearer
 from tests.server.security.cases import Case, cases
 from tests.server.security.client import Got, ask
 from tests.server.security.world import ACMES, Rules, make_app
-from windlass import Job, SecurityContext, Windlass, acting_as
-from windlass.model import ClaimRequest, JobError, Lane, Settlement, WorkerRecord
-from windlass.outcome import Completed, Failed, Outcome
-from windlass.server import create_api
-from windlass.server.app import Api
-from windlass.server.events.ring import AboutTopic, Kind, Ring
-from windlass.testing.clock import FrozenClock
+from tidewheel import Job, SecurityContext, Tidewheel, acting_as
+from tidewheel.model import ClaimRequest, JobError, Lane, Settlement, WorkerRecord
+from tidewheel.outcome import Completed, Failed, Outcome
+from tidewheel.server import create_api
+from tidewheel.server.app import Api
+from tidewheel.server.events.ring import AboutTopic, Kind, Ring
+from tidewheel.testing.clock import FrozenClock
 
 KINDS: dict[str, dict[str, Any]] = {
     "all": {},
@@ -37,7 +37,7 @@ _event_id = re.compile(rb"(?m)^id: [A-Za-z0-9_-]{32}$")
 class Queue:
     """A queue with acme's jobs, and how to tell their ids."""
 
-    app: Windlass
+    app: Tidewheel
     api: Api
     clock: FrozenClock
     ids: list[UUID] = field(default_factory=list)

@@ -12,8 +12,8 @@ from tests.server.security.cases import A_SCHEDULE, PASSWORD, SOMEBODY, STATES, 
 from tests.server.security.client import Got
 from tests.server.security.oracle import Expected, expected, meets
 from tests.server.security.world import ACMES, NOBODYS_ID, Rules, World, counting, dump, world
-from windlass import Every
-from windlass.server.route import Permission
+from tidewheel import Every
+from tidewheel.server.route import Permission
 
 UNRECORDED = {Permission.ENQUEUE, Permission.PUBLIC, Permission.READ, Permission.WORK}
 """What is no operator's action has no line in the audit log."""

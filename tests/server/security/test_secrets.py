@@ -13,10 +13,10 @@ from tests.server.security.callers import ACME, SUPERUSER, Caller, PublishedKey,
 from tests.server.security.cases import cases
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.world import Rules, World, world
-from windlass import SecurityContext, acting_as
-from windlass.model import ClaimRequest, JobError, Lane, Settlement
-from windlass.outcome import Failed
-from windlass.server.redaction import Redaction
+from tidewheel import SecurityContext, acting_as
+from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
+from tidewheel.outcome import Failed
+from tidewheel.server.redaction import Redaction
 
 SECRET = "s3cr3t-hunter2"  # noqa: S105 - what must not be found
 HIDDEN = {

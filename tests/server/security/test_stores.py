@@ -16,8 +16,8 @@ from tests.server.security.test_matrix import Surprises
 from tests.server.security.test_secrets import MANAGER, READER, SUPER, TOPICAL
 from tests.server.security.world import Rules, World, world
 from tests.stores.urls import STORES
-from windlass import Every
-from windlass.model import JobFilter
+from tidewheel import Every
+from tidewheel.model import JobFilter
 
 CALLERS = {
     "nobody",

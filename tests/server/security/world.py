@@ -20,13 +20,13 @@ from tests.server.security.callers import (
     make_callers,
 )
 from tests.server.security.client import Got, ask
-from windlass import SecurityContext, Windlass, acting_as
-from windlass.model import ROOT_TENANT
-from windlass.server import create_api
-from windlass.server.app import Api
-from windlass.stores.memory import MemoryStore
-from windlass.stores.protocol import Store
-from windlass.testing.clock import FrozenClock
+from tidewheel import SecurityContext, Tidewheel, acting_as
+from tidewheel.model import ROOT_TENANT
+from tidewheel.server import create_api
+from tidewheel.server.app import Api
+from tidewheel.stores.memory import MemoryStore
+from tidewheel.stores.protocol import Store
+from tidewheel.testing.clock import FrozenClock
 
 BOUNDED: Final = " && ".join(
     (
@@ -102,7 +102,7 @@ class World:
     """Everything a case needs."""
 
     rules: Rules
-    app: Windlass
+    app: Tidewheel
     api: Api
     clock: FrozenClock
     callers: tuple[Caller, ...]
@@ -148,7 +148,7 @@ class World:
 
     async def quiet(self) -> None:
         """Until nothing goes on in the background any more."""
-        while tasks := [task for task in asyncio.all_tasks() if task.get_name().startswith("windlass-bulk")]:
+        while tasks := [task for task in asyncio.all_tasks() if task.get_name().startswith("tidewheel-bulk")]:
             await asyncio.wait(tasks)
         for _ in range(3):  # what was just noted on the side, such as a key's use
             await asyncio.sleep(0)
@@ -228,9 +228,9 @@ def counting(store: Store) -> Iterator[list[str]]:
 
 def make_app(
     url: str, clock: FrozenClock, rules: Rules, jwks_url: str | None = None, **more: Any
-) -> Windlass:
+) -> Tidewheel:
     enqueue_rule, manage_rule = rules.value
-    app = Windlass(
+    app = Tidewheel(
         url,
         clock=clock,
         enqueue_rule=enqueue_rule,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.patience import PATIENCE
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 CLIENTS = 2
 """Processes that share the streams."""
@@ -57,7 +57,7 @@ def measure(directory: Path, streams: int, *, idle_seconds: float = 10.0) -> Fig
             busy = _processor_seconds(process.pid)
             time.sleep(idle_seconds)
             idle = (_processor_seconds(process.pid) - busy) / idle_seconds
-            app = Windlass(url)
+            app = Tidewheel(url)
             with app.sync:
                 told_at = time.monotonic()
                 app.sync.enqueue("mail")
@@ -93,7 +93,7 @@ def measure(directory: Path, streams: int, *, idle_seconds: float = 10.0) -> Fig
 @contextmanager
 def _server(url: str, directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, str]]:
     made = subprocess.run(
-        [sys.executable, "-m", "windlass.cli", "keys", "create", "--superuser", "--json", "--url", url],
+        [sys.executable, "-m", "tidewheel.cli", "keys", "create", "--superuser", "--json", "--url", url],
         capture_output=True,
         text=True,
         check=True,
@@ -101,9 +101,9 @@ def _server(url: str, directory: Path) -> Iterator[tuple[subprocess.Popen[bytes]
     log = directory / "server.log"
     with log.open("w") as lines:
         process = subprocess.Popen(
-            [sys.executable, "-m", "windlass.cli", "serve", "--url", url, "--port", "0"],
+            [sys.executable, "-m", "tidewheel.cli", "serve", "--url", url, "--port", "0"],
             stderr=lines,
-            env={**os.environ, "WINDLASS_TRUSTED_PROXIES": "127.0.0.1"},  # thousands come from one address
+            env={**os.environ, "TIDEWHEEL_TRUSTED_PROXIES": "127.0.0.1"},  # thousands come from one address
         )
     try:
         began = time.monotonic()

@@ -9,14 +9,14 @@ import pytest
 
 from tests.worker.conftest import URLS
 from tests.worker.isolation import handlers
-from windlass import Windlass
-from windlass.testing import in_memory
-from windlass.worker.held import Stop
-from windlass.worker.processes import process
+from tidewheel import Tidewheel
+from tidewheel.testing import in_memory
+from tidewheel.worker.held import Stop
+from tidewheel.worker.processes import process
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Windlass]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tidewheel]:
     """Open on an empty store."""
     with handlers.app.on_store(URLS[request.param](tmp_path)):
         async with handlers.app as app:
@@ -24,21 +24,21 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[W
 
 
 @pytest.fixture
-async def memory_app() -> AsyncIterator[Windlass]:
+async def memory_app() -> AsyncIterator[Tidewheel]:
     """For what no store can make a difference to: starting interpreters costs time."""
     async with in_memory(handlers.app) as app:
         yield app
 
 
 @pytest.fixture(scope="module")
-def warm_worker() -> Iterator[Windlass]:
+def warm_worker() -> Iterator[Tidewheel]:
     """A worker on a thread of its own, in a program that does something else."""
     with handlers.app.on_store("memory://"), handlers.app.worker_thread(concurrency=4):
         yield handlers.app
 
 
 @pytest.fixture
-async def warm(warm_worker: Windlass) -> AsyncIterator[Windlass]:
+async def warm(warm_worker: Tidewheel) -> AsyncIterator[Tidewheel]:
     """The app, open on the test's event loop, with that worker at work."""
     async with warm_worker as app:
         yield app

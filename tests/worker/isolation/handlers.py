@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.patience import PATIENCE
-from windlass import (
+from tidewheel import (
     Cancel,
     Context,
     Fail,
@@ -26,10 +26,10 @@ from windlass import (
     SecurityContext,
     Snooze,
     TaskError,
-    Windlass,
+    Tidewheel,
 )
 
-app = Windlass(
+app = Tidewheel(
     "memory://", lease=2, poll_interval=0.05, max_payload_bytes=20_000_000, max_result_bytes=20_000_000
 )
 
@@ -393,7 +393,7 @@ def enqueues() -> None:
     pid.sync.enqueue()
 
 
-def make_task(other: Windlass) -> Any:
+def make_task(other: Tidewheel) -> Any:
     """A function inside a function, which no other process can import."""
 
     @other.task(isolation="process")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 
-from windlass import BatchContext, CallNext, Context, Windlass
+from tidewheel import BatchContext, CallNext, Context, Tidewheel
 
-app = Windlass("memory://", lease=2, poll_interval=0.05)
+app = Tidewheel("memory://", lease=2, poll_interval=0.05)
 
 request_id: ContextVar[str] = ContextVar("request_id", default="none")
 app.carry(request_id)

@@ -18,11 +18,11 @@ from tests.patience import PATIENCE
 from tests.worker.helpers import state_is, until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
-from windlass import Job, Windlass
-from windlass.model import Lease, Settlement
-from windlass.outcome import Released
-from windlass.worker.processes import pool, process, starting
-from windlass.worker.processes.process import Process
+from tidewheel import Job, Tidewheel
+from tidewheel.model import Lease, Settlement
+from tidewheel.outcome import Released
+from tidewheel.worker.processes import pool, process, starting
+from tidewheel.worker.processes.process import Process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
@@ -55,7 +55,7 @@ async def failed(job: Job[Any]) -> None:
 
 
 async def test_a_handler_that_kills_its_process_is_a_failed_attempt_and_harms_nobody(
-    app: Windlass, tmp_path: Path
+    app: Tidewheel, tmp_path: Path
 ) -> None:
     """Segfault, exit, kill: each is one attempt, which says how the process ended."""
     async with working(app, concurrency=5) as worker, with_neighbours(tmp_path):
@@ -76,7 +76,7 @@ async def test_a_handler_that_kills_its_process_is_a_failed_attempt_and_harms_no
 
 @pytest.mark.parametrize("app", ["sqlite"], indirect=True)
 async def test_a_handler_that_leaks_to_its_memory_limit_is_a_failed_attempt_and_harms_nobody(
-    app: Windlass, tmp_path: Path
+    app: Tidewheel, tmp_path: Path
 ) -> None:
     """Large blocks or small objects: the limit is found, said, and the next job gets a fresh process."""
     async with working(app, concurrency=4), with_neighbours(tmp_path):
@@ -90,7 +90,7 @@ async def test_a_handler_that_leaks_to_its_memory_limit_is_a_failed_attempt_and_
         assert await (await handlers.frugal.enqueue()).result(timeout=PATIENCE) == 20_000_000
 
 
-async def test_memory_that_jobs_leave_behind_ends_with_their_process(memory_app: Windlass) -> None:
+async def test_memory_that_jobs_leave_behind_ends_with_their_process(memory_app: Tidewheel) -> None:
     """A process that has grown by more than half of the limit is replaced."""
     jobs = await handlers.keeps.enqueue_many([{}] * 2)
     await memory_app.run_until_idle(concurrency=1)
@@ -100,7 +100,7 @@ async def test_memory_that_jobs_leave_behind_ends_with_their_process(memory_app:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("app", ["memory"], indirect=True)
 async def test_a_handler_that_ignores_sigterm_is_killed_and_harms_nobody(
-    app: Windlass, tmp_path: Path
+    app: Tidewheel, tmp_path: Path
 ) -> None:
     """At its timeout the attempt errs, cancelled it is cancelled; its slot is free for the next job."""
     marks = [tmp_path / name for name in ("sync", "async", "cancelled")]
@@ -122,7 +122,7 @@ async def test_a_handler_that_ignores_sigterm_is_killed_and_harms_nobody(
 
 @pytest.mark.parametrize("app", ["sqlite"], indirect=True)
 async def test_a_call_that_holds_the_interpreter_is_killed_and_its_lease_is_kept_until_then(
-    app: Windlass, mark: Path
+    app: Tidewheel, mark: Path
 ) -> None:
     """The worker is free to extend the lease; nobody else gets the job while it runs, longer than a lease."""
     job = await handlers.holds_the_interpreter.options(timeout=0.1).enqueue(mark=str(mark))
@@ -135,7 +135,7 @@ async def test_a_call_that_holds_the_interpreter_is_killed_and_its_lease_is_kept
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_handler_that_looks_at_nothing_may_clean_up(memory_app: Windlass, tmp_path: Path) -> None:
+async def test_a_handler_that_looks_at_nothing_may_clean_up(memory_app: Tidewheel, tmp_path: Path) -> None:
     """SIGTERM raises in it, so its finally blocks run."""
     mark, cleaned = tmp_path / "mark", tmp_path / "cleaned"
     job = await handlers.cleans_up.options(timeout=0.1).enqueue(mark=str(mark), cleaned=str(cleaned))
@@ -145,7 +145,7 @@ async def test_a_handler_that_looks_at_nothing_may_clean_up(memory_app: Windlass
     assert cleaned.exists()
 
 
-async def test_a_handler_that_obeys_ends_at_once(memory_app: Windlass, tmp_path: Path, mark: Path) -> None:
+async def test_a_handler_that_obeys_ends_at_once(memory_app: Tidewheel, tmp_path: Path, mark: Path) -> None:
     """Told by its context, or by a cancellation. What it returned although it was cancelled counts."""
     asynchronous, told = tmp_path / "asynchronous", tmp_path / "told"
     async with working(memory_app):
@@ -159,7 +159,7 @@ async def test_a_handler_that_obeys_ends_at_once(memory_app: Windlass, tmp_path:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_what_a_handler_started_is_killed_with_it(memory_app: Windlass, mark: Path) -> None:
+async def test_what_a_handler_started_is_killed_with_it(memory_app: Tidewheel, mark: Path) -> None:
     """A program started by the handler does not go on alone."""
     job = await handlers.starts_a_program.options(timeout=0.3).enqueue(mark=str(mark))
     await memory_app.run_until_idle()
@@ -168,7 +168,7 @@ async def test_what_a_handler_started_is_killed_with_it(memory_app: Windlass, ma
     await until(lambda: not is_alive(int(mark.read_text())))
 
 
-async def test_a_run_that_lost_its_lease_is_killed_at_once(memory_app: Windlass, mark: Path) -> None:
+async def test_a_run_that_lost_its_lease_is_killed_at_once(memory_app: Tidewheel, mark: Path) -> None:
     """Somebody else may be running the job already."""
     job = await handlers.stubborn.enqueue(mark=str(mark))
     async with working(memory_app, topics=["stubborn"]) as worker:
@@ -184,7 +184,7 @@ async def test_a_run_that_lost_its_lease_is_killed_at_once(memory_app: Windlass,
     assert (job.state, job.attempt) == ("pending", 0)
 
 
-async def test_a_handler_that_breaks_the_connection_is_a_failed_attempt(memory_app: Windlass) -> None:
+async def test_a_handler_that_breaks_the_connection_is_a_failed_attempt(memory_app: Tidewheel) -> None:
     """Garbage on it, or its end closed: the process is lost, the worker goes on."""
     jobs = [await handlers.garbles.enqueue(), await handlers.closes_everything.enqueue()]
     async with working(memory_app):
@@ -195,7 +195,7 @@ async def test_a_handler_that_breaks_the_connection_is_a_failed_attempt(memory_a
     assert "ended with exit code 1" in str(jobs[1].error and jobs[1].error.message)
 
 
-async def test_an_idle_process_that_dies_is_replaced(memory_app: Windlass) -> None:
+async def test_an_idle_process_that_dies_is_replaced(memory_app: Tidewheel) -> None:
     """The next job is not charged for it."""
     async with working(memory_app):
         first = await (await handlers.pid.enqueue()).result(timeout=PATIENCE)
@@ -205,7 +205,7 @@ async def test_an_idle_process_that_dies_is_replaced(memory_app: Windlass) -> No
 
 
 @pytest.mark.parametrize("app", ["sqlite"], indirect=True)
-async def test_a_stopped_worker_lets_it_finish_or_release(app: Windlass, mark: Path) -> None:
+async def test_a_stopped_worker_lets_it_finish_or_release(app: Tidewheel, mark: Path) -> None:
     """Handlers see the shutdown in a process of their own, too; the next worker goes on from there."""
     job = await handlers.shuts_down.enqueue(mark=str(mark))
     async with working(app):
@@ -217,7 +217,7 @@ async def test_a_stopped_worker_lets_it_finish_or_release(app: Windlass, mark: P
     assert await job.result(timeout=0) == "went on"
 
 
-async def test_a_worker_that_stops_now_kills_and_gives_back(memory_app: Windlass, mark: Path) -> None:
+async def test_a_worker_that_stops_now_kills_and_gives_back(memory_app: Tidewheel, mark: Path) -> None:
     """A second signal does not wait for a handler that ignores everything."""
     job = await handlers.stubborn.enqueue(mark=str(mark))
     worker = memory_app.worker(handle_signals=False)
@@ -257,7 +257,7 @@ async def test_a_process_whose_start_is_cancelled_is_reaped_once(mark: Path) -> 
 
 
 async def test_a_machine_without_room_for_a_process_costs_no_attempt(
-    memory_app: Windlass, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    memory_app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job is given back and offered again; what it met was not its doing."""
     monkeypatch.setattr(pool, "NO_ROOM_DELAY", 0.05)
@@ -278,7 +278,7 @@ async def test_a_machine_without_room_for_a_process_costs_no_attempt(
     assert caplog.text.count("is given back for 0.05 s: no process could be started") == 2
 
 
-async def test_a_cancelled_worker_leaves_no_process_behind(memory_app: Windlass, mark: Path) -> None:
+async def test_a_cancelled_worker_leaves_no_process_behind(memory_app: Tidewheel, mark: Path) -> None:
     """An event loop that ends takes them along, and the job is given back."""
     job = await handlers.stubborn.enqueue(mark=str(mark))
     run = asyncio.create_task(memory_app.run_worker(handle_signals=False))

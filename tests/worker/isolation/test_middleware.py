@@ -6,7 +6,7 @@ import os
 
 from tests.patience import PATIENCE
 from tests.worker.isolation import surrounded
-from windlass.testing import in_memory
+from tidewheel.testing import in_memory
 
 
 async def test_middleware_runs_in_the_worker_and_sees_what_came_of_it() -> None:

@@ -13,10 +13,10 @@ from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
-from windlass import Job, JobCancelled, JobFailed, Task, Windlass
-from windlass.ids import new_id
-from windlass.model import NewJob
-from windlass.worker.processes import pool
+from tidewheel import Job, JobCancelled, JobFailed, Task, Tidewheel
+from tidewheel.ids import new_id
+from tidewheel.model import NewJob
+from tidewheel.worker.processes import pool
 
 
 async def over(job: Job[Any]) -> Job[Any]:
@@ -30,7 +30,7 @@ async def over(job: Job[Any]) -> Job[Any]:
     return job
 
 
-async def test_one_process_runs_one_job_after_another(memory_app: Windlass) -> None:
+async def test_one_process_runs_one_job_after_another(memory_app: Tidewheel) -> None:
     """Starting an interpreter is paid once, not for every job."""
     jobs = await handlers.pid.enqueue_many([{}] * 5)
     asynchronous = await handlers.pid_of_async.enqueue()
@@ -40,7 +40,7 @@ async def test_one_process_runs_one_job_after_another(memory_app: Windlass) -> N
 
 
 async def test_processes_that_have_nothing_to_do_or_have_done_much_end(
-    memory_app: Windlass, monkeypatch: pytest.MonkeyPatch
+    memory_app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Idle ones after a while, busy ones after many jobs; the next job gets a fresh one."""
     monkeypatch.setattr(pool, "MOST_JOBS", 2)
@@ -52,7 +52,7 @@ async def test_processes_that_have_nothing_to_do_or_have_done_much_end(
         await until(lambda: not is_alive(pids[2]))
 
 
-async def test_an_error_is_kept_with_its_traceback_and_tried_again(warm: Windlass) -> None:
+async def test_an_error_is_kept_with_its_traceback_and_tried_again(warm: Tidewheel) -> None:
     """As if the handler had run in the worker: code, message, the handler's own lines."""
     job = await over(await handlers.explodes.enqueue())
     with pytest.raises(JobFailed):
@@ -66,7 +66,7 @@ async def test_an_error_is_kept_with_its_traceback_and_tried_again(warm: Windlas
     assert "processes" not in job.error.traceback, "the worker's own frames are of no interest"
 
 
-async def test_an_async_error_that_is_not_retryable_fails_at_once(warm: Windlass) -> None:
+async def test_an_async_error_that_is_not_retryable_fails_at_once(warm: Tidewheel) -> None:
     """``retryable`` of the exception counts, and its traceback starts at the handler."""
     job = await over(await handlers.explodes_async.enqueue())
     assert (job.state, job.attempt) == ("failed", 1)
@@ -76,14 +76,14 @@ async def test_an_async_error_that_is_not_retryable_fails_at_once(warm: Windlass
     assert "asyncio" not in job.error.traceback
 
 
-async def test_a_retry_function_sees_the_exception_itself(warm: Windlass) -> None:
+async def test_a_retry_function_sees_the_exception_itself(warm: Tidewheel) -> None:
     """It is asked where the exception is."""
     job = await over(await handlers.chooses_its_delay.enqueue())
     assert (job.state, job.attempt) == ("pending", 1)
     assert (job.run_at - job.created_at).total_seconds() > 499
 
 
-async def test_directives_work_as_elsewhere(warm: Windlass) -> None:
+async def test_directives_work_as_elsewhere(warm: Tidewheel) -> None:
     """RetryAfter, Fail, Snooze, Cancel, and an exit that is an error of the attempt."""
     jobs = {
         how: await handlers.directs.options(max_attempts=1 if how == "exit" else 2).enqueue(how=how)
@@ -109,7 +109,7 @@ async def test_directives_work_as_elsewhere(warm: Windlass) -> None:
     ids=["async", "plain"],
 )
 async def test_finished_steps_outlive_their_process(
-    warm: Windlass, mark: Path, task: Task[..., Any], on_main_thread: list[bool]
+    warm: Tidewheel, mark: Path, task: Task[..., Any], on_main_thread: list[bool]
 ) -> None:
     """They go through the worker as well; what the process dies of costs the step it was in, and no other."""
     job = await task.enqueue(mark=str(mark))
@@ -121,7 +121,7 @@ async def test_finished_steps_outlive_their_process(
     assert [(step.name, step.attempt) for step in job.steps] == [("first", 1), ("second", 2)]
 
 
-async def test_a_process_in_which_a_step_goes_on_is_not_used_again(warm: Windlass, mark: Path) -> None:
+async def test_a_process_in_which_a_step_goes_on_is_not_used_again(warm: Tidewheel, mark: Path) -> None:
     """Nor left alone: what its job began must not go on beside the next one."""
     job = await handlers.leaves_a_thread.enqueue(mark=str(mark))
     process = await job.result(timeout=PATIENCE)
@@ -131,7 +131,7 @@ async def test_a_process_in_which_a_step_goes_on_is_not_used_again(warm: Windlas
     assert (await job.refresh()).steps == ()
 
 
-async def test_progress_and_checkpoint_are_written_while_it_runs(warm: Windlass, mark: Path) -> None:
+async def test_progress_and_checkpoint_are_written_while_it_runs(warm: Tidewheel, mark: Path) -> None:
     """They go through the worker, under the lease."""
     job = await handlers.reports.enqueue(mark=str(mark))
 
@@ -148,7 +148,7 @@ async def test_progress_and_checkpoint_are_written_while_it_runs(warm: Windlass,
 
 
 async def test_the_context_knows_what_it_knows_elsewhere(
-    warm: Windlass, caplog: pytest.LogCaptureFixture
+    warm: Tidewheel, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Job, attempt, fence, whom it is for; and what it logs arrives in the worker's log."""
     with caplog.at_level(logging.INFO):
@@ -172,12 +172,12 @@ async def test_the_context_knows_what_it_knows_elsewhere(
     }
     assert said["fence"] > 0
     assert job.checkpoint == [1]
-    (record,) = [record for record in caplog.records if record.name == "windlass.job"]
+    (record,) = [record for record in caplog.records if record.name == "tidewheel.job"]
     assert record.getMessage() == "hello from Ada"
     assert (record.__dict__["job_id"], record.__dict__["tenant"]) == (str(job.id), "acme")
 
 
-async def test_context_variables_do_not_leak_from_one_job_to_the_next(warm: Windlass) -> None:
+async def test_context_variables_do_not_leak_from_one_job_to_the_next(warm: Tidewheel) -> None:
     """The process is the same, the context is not."""
     seen = [await (await handlers.remembers.enqueue()).result(timeout=PATIENCE) for _ in range(3)]
     assert [variable for variable, _ in seen] == ["clean"] * 3
@@ -185,7 +185,7 @@ async def test_context_variables_do_not_leak_from_one_job_to_the_next(warm: Wind
 
 
 @pytest.mark.parametrize("task", [handlers.acts, handlers.acts_async], ids=["plain", "async"])
-async def test_a_tenants_handler_acts_for_its_tenant(warm: Windlass, task: Any) -> None:
+async def test_a_tenants_handler_acts_for_its_tenant(warm: Tidewheel, task: Any) -> None:
     """In its process as in the worker, and not a job longer: the process may serve somebody else next."""
     owned = {"tenant": "acme", "user_id": "u", "service_id": "s", "correlation_id": "c"}
     seen = []
@@ -201,14 +201,14 @@ async def test_a_tenants_handler_acts_for_its_tenant(warm: Windlass, task: Any) 
     assert len({pid for _, pid in seen}) == 1
 
 
-async def test_large_payloads_and_results_pass(warm: Windlass) -> None:
+async def test_large_payloads_and_results_pass(warm: Tidewheel) -> None:
     """Megabytes in both directions."""
     text = "0123456789" * 800_000
     job = await handlers.echoes.enqueue(text.encode())
     assert await job.result(timeout=PATIENCE) == text
 
 
-async def test_bad_payloads_and_results_fail_at_once(warm: Windlass) -> None:
+async def test_bad_payloads_and_results_fail_at_once(warm: Tidewheel) -> None:
     """As in the worker: trying again cannot help."""
     # A newer version of the program enqueued what this one does not take.
     new = NewJob(id=new_id(), topic="prints", task="prints", payload=b'{"text":1}')
@@ -222,7 +222,7 @@ async def test_bad_payloads_and_results_fail_at_once(warm: Windlass) -> None:
 
 
 async def test_what_a_handler_prints_goes_where_the_worker_prints(
-    memory_app: Windlass, capfd: pytest.CaptureFixture[str]
+    memory_app: Tidewheel, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And cannot be taken for something the process says to the worker."""
     job = await handlers.prints.enqueue(text="plain words")
@@ -234,7 +234,7 @@ async def test_what_a_handler_prints_goes_where_the_worker_prints(
 
 
 async def test_a_fork_of_a_handler_neither_speaks_for_it_nor_outlives_terminate(
-    memory_app: Windlass, capfd: pytest.CaptureFixture[str]
+    memory_app: Tidewheel, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """multiprocessing inside a handler works; its logs go to stderr."""
     job = await handlers.forks.enqueue()
@@ -243,14 +243,14 @@ async def test_a_fork_of_a_handler_neither_speaks_for_it_nor_outlives_terminate(
     assert "a fork speaks" in capfd.readouterr().err
 
 
-async def test_a_fork_can_be_ended_from_its_first_moment(memory_app: Windlass) -> None:
+async def test_a_fork_can_be_ended_from_its_first_moment(memory_app: Tidewheel) -> None:
     """The signal may be there before the fork has taken its first step."""
     job = await handlers.forks_and_regrets.enqueue()
     await memory_app.run_until_idle()
     assert await job.result(timeout=0) == [-15] * 50
 
 
-async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Windlass) -> None:
+async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Tidewheel) -> None:
     """An app on a store in memory, as in tests, must not reach the real one from the process."""
     job = await over(await handlers.enqueues.enqueue())
     assert job.state == "failed"
@@ -259,7 +259,7 @@ async def test_a_handler_cannot_open_another_store_than_its_worker_has(warm: Win
     assert "isolate=False" in job.error.message
 
 
-async def test_a_task_error_passes_whole(warm: Windlass) -> None:
+async def test_a_task_error_passes_whole(warm: Tidewheel) -> None:
     """Code, details and retryability come from the process as they were said there."""
     job = await over(await handlers.declines.enqueue())
     assert (job.state, job.attempt) == ("failed", 1)
@@ -269,7 +269,7 @@ async def test_a_task_error_passes_whole(warm: Windlass) -> None:
     assert not job.error.retryable
 
 
-async def test_callbacks_are_called_in_the_worker(warm: Windlass) -> None:
+async def test_callbacks_are_called_in_the_worker(warm: Tidewheel) -> None:
     """Where they can be called also for a process that died."""
     handlers.told.clear()
     await over(await handlers.calls_back.enqueue(fail=False))

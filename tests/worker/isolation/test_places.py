@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.worker.isolation import handlers
-from windlass import ConfigurationError, Windlass
-from windlass.isolation import find_place
-from windlass.testing import in_memory, inline
-from windlass.worker.processes.loading import find_task
+from tidewheel import ConfigurationError, Tidewheel
+from tidewheel.isolation import find_place
+from tidewheel.testing import in_memory, inline
+from tidewheel.worker.processes.loading import find_task
 
 
 def work() -> None: ...
@@ -31,7 +31,7 @@ def test_a_task_without_a_name_of_its_own_is_found_through_its_app(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Registered in a loop, from functions of another module, on an app of a third: all found by import."""
-    (tmp_path / "iso_core.py").write_text("from windlass import Windlass\napp = Windlass('memory://')\n")
+    (tmp_path / "iso_core.py").write_text("from tidewheel import Tidewheel\napp = Tidewheel('memory://')\n")
     (tmp_path / "iso_library.py").write_text("def one(): ...\ndef two(): ...\n")
     (tmp_path / "iso_tasks.py").write_text(
         "import iso_core, iso_library\n"
@@ -49,7 +49,7 @@ def test_a_task_without_a_name_of_its_own_is_found_through_its_app(
 
 async def test_a_function_inside_a_function_is_refused_when_a_worker_starts() -> None:
     """The message names the task, the place and the remedy."""
-    other = Windlass("memory://")
+    other = Tidewheel("memory://")
     handlers.make_task(other)
     async with other:
         with pytest.raises(ConfigurationError, match=r"'hidden' \(tests.*inside a function.*top level"):
@@ -92,7 +92,7 @@ async def test_tests_may_keep_everything_in_their_own_process() -> None:
 def test_options_that_cannot_work_are_refused(options: dict[str, object], said: str) -> None:
     """Value, limit, remedy, when the task is registered."""
     with pytest.raises(ConfigurationError, match=said):
-        Windlass("memory://").task(**options)(work)  # type: ignore[call-overload]
+        Tidewheel("memory://").task(**options)(work)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_options_that_cannot_work_are_refused(options: dict[str, object], said: 
 )
 def test_a_memory_limit_is_bytes_or_words(written: str | int, means: int) -> None:
     """K, M, G and T count by 1024, with or without B or iB."""
-    app = Windlass("memory://")
+    app = Tidewheel("memory://")
     task = app.task(isolation="process", memory_limit=written, name="limited")(work)
     assert (task.isolation, task.memory_limit) == ("process", means)
 
@@ -110,8 +110,8 @@ def test_a_program_without_such_tasks_loads_nothing_of_this() -> None:
     """Who does not use processes of their own pays nothing for them."""
     program = """
         import asyncio, sys
-        from windlass import Windlass
-        app = Windlass("memory://")
+        from tidewheel import Tidewheel
+        app = Tidewheel("memory://")
         @app.task
         async def plain() -> None: ...
         async def main():
@@ -119,7 +119,7 @@ def test_a_program_without_such_tasks_loads_nothing_of_this() -> None:
                 await plain.enqueue()
                 await app.run_until_idle()
         asyncio.run(main())
-        assert not [name for name in sys.modules if name.startswith("windlass.worker.processes")]
+        assert not [name for name in sys.modules if name.startswith("tidewheel.worker.processes")]
         assert "ctypes" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
@@ -128,9 +128,9 @@ def test_a_program_without_such_tasks_loads_nothing_of_this() -> None:
 async def test_code_without_a_file_is_refused() -> None:
     """An interactive session cannot be imported by anybody."""
     program = """
-        from windlass import Windlass, ConfigurationError
-        from windlass.isolation import find_place
-        app = Windlass("memory://")
+        from tidewheel import Tidewheel, ConfigurationError
+        from tidewheel.isolation import find_place
+        app = Tidewheel("memory://")
         @app.task(isolation="process")
         def work() -> None: ...
         try:

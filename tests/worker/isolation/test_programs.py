@@ -1,4 +1,4 @@
-"""Whole programs: scripts, ``windlass worker``, and what is left when a worker is killed."""
+"""Whole programs: scripts, ``tidewheel worker``, and what is left when a worker is killed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 from tests.cli.processes import Project, wait_until
 from tests.patience import PATIENCE
 from tests.worker.isolation.alive import is_alive
-from windlass import Windlass
+from tidewheel import Tidewheel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
 JOBS = """
 import ctypes, os, signal, sys, time
 from pathlib import Path
-from windlass import Context, Windlass
+from tidewheel import Context, Tidewheel
 
-app = Windlass("sqlite:///jobs.db", lease=2, shutdown_grace=20)
+app = Tidewheel("sqlite:///jobs.db", lease=2, shutdown_grace=20)
 
 @app.task(isolation="process")
 def sleeps(mark: str, seconds: float) -> int:
@@ -57,9 +57,9 @@ def next() -> None: ...
 
 SCRIPT = """
 import asyncio, os
-from windlass import Windlass
+from tidewheel import Tidewheel
 
-app = Windlass("sqlite:///jobs.db")
+app = Tidewheel("sqlite:///jobs.db")
 
 @app.task(isolation="process", max_attempts=1)
 def work() -> str:
@@ -90,7 +90,7 @@ def pid_in(path: Path) -> int:
 @pytest.fixture
 def enqueue(project: Project) -> Callable[..., str]:
     def enqueue(name: str, **payload: object) -> str:
-        with Windlass(project.url).sync as app:
+        with Tidewheel(project.url).sync as app:
             return str(app.enqueue(name, payload).id)
 
     return enqueue
@@ -125,7 +125,7 @@ def test_a_signal_to_stop_lets_handlers_finish(
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.text
     assert not is_alive(pid)
-    with Windlass(project.url).sync as app:
+    with Tidewheel(project.url).sync as app:
         assert app.get(job_id).result(timeout=0) == "saw it"
         assert app.get(other_id).result(timeout=0) is None
         assert app.count(topic="next").total == 2, "enqueued by the handlers"
@@ -177,7 +177,7 @@ def run(project: Project, *arguments: str) -> list[str]:
 def test_memory_is_watched_where_the_kernel_does_not(tmp_path: Path) -> None:
     """The fallback of systems without Linux's limit: a thread that looks, and ends the process."""
     program = """
-        from windlass.worker.processes.memory import PeakWatch
+        from tidewheel.worker.processes.memory import PeakWatch
         watch = PeakWatch()
         watch.set(64_000_000)
         first = bytearray(b"x") * 20_000_000

@@ -4,7 +4,7 @@ import { answer, api, onLoggedOut, Problem, problemText, useCsrfToken, type Sche
 type Who = Schema["SessionShape"];
 
 /** Whether this browser has logged in before. Asking without that would only put an error into its console. */
-const KEY = "windlass.session";
+const KEY = "tidewheel.session";
 
 class Session {
   who = $state.raw<Who | null>(null);

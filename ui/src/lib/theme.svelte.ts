@@ -1,7 +1,7 @@
 /** Light, dark, or as the system has it. Remembered in this browser. */
 export type ThemeName = "system" | "light" | "dark";
 
-const KEY = "windlass.theme";
+const KEY = "tidewheel.theme";
 
 class Theme {
   chosen = $state<ThemeName>(read());

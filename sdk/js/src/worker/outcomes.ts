@@ -1,5 +1,5 @@
 /** From what a handler did to what the server is told: pure decisions, nothing is run or sent here. */
-import { WindlassError } from "../errors.js";
+import { TidewheelError } from "../errors.js";
 import { writeJson } from "../json.js";
 import { Cancel, Fail, Released, RetryAfter, Snooze, TaskError } from "./directives.js";
 import type { Failure, Outcome } from "./protocol.js";
@@ -77,7 +77,7 @@ function described(error: unknown): Failure {
   if (error instanceof TaskError) {
     return { ...failure(error.code, error.message, error.retryable), ...kept(error.details), ...traceback };
   }
-  const code = error instanceof WindlassError ? error.code : "handler_error";
+  const code = error instanceof TidewheelError ? error.code : "handler_error";
   const retryable = !("retryable" in error && error.retryable === false);
   return { ...failure(code, error.message === "" ? error.name : `${error.name}: ${error.message}`, retryable), ...traceback };
 }

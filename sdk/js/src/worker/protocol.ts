@@ -134,5 +134,5 @@ export class Protocol {
 function listIn<Item>(answer: unknown, name: string, length?: number): readonly Item[] {
   const list = (answer as Record<string, unknown> | null | undefined)?.[name];
   if (Array.isArray(list) && list.length === (length ?? list.length)) return list;
-  throw new ProblemError(200, `the answer has no list "${name}", and is not from Windlass; perhaps from a proxy in front of it`);
+  throw new ProblemError(200, `the answer has no list "${name}", and is not from Tidewheel; perhaps from a proxy in front of it`);
 }

@@ -1,5 +1,5 @@
 /** What goes to the server about jobs at work, in batches: starts, progress, checkpoints, steps, outcomes. */
-import { InvalidInput, WindlassError } from "../errors.js";
+import { InvalidInput, TidewheelError } from "../errors.js";
 import { jsonOf } from "../json.js";
 import { makeRequestId } from "../transport.js";
 import { Batcher, type SendBatch } from "./batcher.js";
@@ -82,7 +82,7 @@ export class Reporting {
     const tell = async (ending: Outcome, text: string): Promise<Ending> => {
       const verdict = await this.settlements.add(text, patience);
       if (typeof verdict !== "string") return verdict ? ending.outcome : "lost";
-      refused?.(new WindlassError(verdict, "invalid_result"));
+      refused?.(new TidewheelError(verdict, "invalid_result"));
       return "fail";
     };
     const tellInstead = (error: unknown, why: string): Promise<Ending> => {

@@ -23,7 +23,7 @@ export class Reserving {
   private failures = 0;
   /** Whether the last answer was that the token is no good. */
   private unknown = false;
-  /** Whether a Windlass has answered: what others say in its place is trouble from then on, and no refusal. */
+  /** Whether a Tidewheel has answered: what others say in its place is trouble from then on, and no refusal. */
   private answered = false;
 
   /** `closing` ends the poll that is under way, and there are no others after that. */
@@ -112,7 +112,7 @@ export class Reserving {
 
 /**
  * Whether asking again makes no sense: the key is not good for it, or the server does not know what is meant. Until a
- * Windlass has answered, anything in its place means so, too: the address may be wrong. After that it is a proxy whose
+ * Tidewheel has answered, anything in its place means so, too: the address may be wrong. After that it is a proxy whose
  * server is being replaced, or a token that cannot be had just now.
  */
 function isRefusal(error: unknown, answered: boolean): boolean {

@@ -1,5 +1,5 @@
 /** Why a handler is to stop, as its signal says it. */
-import { WindlassError } from "../errors.js";
+import { TidewheelError } from "../errors.js";
 
 export type StopReason = "cancelled" | "lease_lost" | "timeout" | "shutting_down";
 
@@ -11,7 +11,7 @@ const CODES: Readonly<Record<StopReason, string>> = {
 };
 
 /** The reason of `context.signal`: what `fetch` and everybody else who is given the signal throws. */
-export class Stopped extends WindlassError {
+export class Stopped extends TidewheelError {
   readonly reason: StopReason;
 
   constructor(reason: StopReason, message: string) {

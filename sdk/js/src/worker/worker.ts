@@ -85,7 +85,7 @@ export class Worker<Tasks extends TaskMap<Tasks> = AnyTasks> {
     checkGrace(grace);
     this.options = { ...options, concurrency };
     this.name = name ?? `${hostName()}-${processId()}-${makeRequestId().slice(0, 4)}`;
-    this.warn = guardedWarn(options.warn ?? ((message) => console.warn(`windlass worker ${this.name}: ${message}`)));
+    this.warn = guardedWarn(options.warn ?? ((message) => console.warn(`tidewheel worker ${this.name}: ${message}`)));
     this.handlers = new HandlerTable(handlers as never, topics, lanes);
     this.protocol = new Protocol(client.transport, this.over.signal);
     const reporting = new Reporting(this.protocol, this.over.signal);

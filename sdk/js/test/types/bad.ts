@@ -1,5 +1,5 @@
 /** What must not compile; bad.txt has what the compiler says. */
-import { Client, Worker } from "windlass";
+import { Client, Worker } from "tidewheel";
 import type { components } from "./tasks.js";
 
 type Tasks = components["schemas"]["Tasks"];

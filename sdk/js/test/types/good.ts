@@ -1,5 +1,5 @@
 /** What has to compile. `Tasks` is made from tests/sdk/jobs.py, as the README says. */
-import { Client, Worker, type Enqueued } from "windlass";
+import { Client, Worker, type Enqueued } from "tidewheel";
 import type { components } from "./tasks.js";
 
 type Tasks = components["schemas"]["Tasks"];

@@ -22,7 +22,7 @@ export const columns = {
 export type ColumnName = keyof typeof columns;
 export const columnNames = Object.keys(columns) as ColumnName[];
 const usual: readonly ColumnName[] = ["topic", "id", "created", "duration", "attempt", "detail"];
-const KEY = "windlass.jobs.columns";
+const KEY = "tidewheel.jobs.columns";
 
 /** Only names we know, in our order: what is kept may come from another version. */
 export function known(names: unknown): ColumnName[] {

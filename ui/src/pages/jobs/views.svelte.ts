@@ -7,8 +7,8 @@ export interface View {
   columns: readonly ColumnName[];
 }
 
-const VIEWS = "windlass.jobs.views";
-const RECENT = "windlass.jobs.recent";
+const VIEWS = "tidewheel.jobs.views";
+const RECENT = "tidewheel.jobs.recent";
 const MOST_VIEWS = 50;
 const MOST_RECENT = 8;
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from desk.models import Note
 from desk.tasks import add, send, write
-from windlass import InvalidPayload
-from windlass.integrations.django import app, run_until_idle
-from windlass.integrations.django.interface import (
+from tidewheel import InvalidPayload
+from tidewheel.integrations.django import app, run_until_idle
+from tidewheel.integrations.django.interface import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,

@@ -11,11 +11,11 @@ from django.utils import timezone
 from desk import tasks
 from desk.jobs import count_notes
 from desk.models import Note
-from windlass import SecurityContext, acting_as
-from windlass.conditions import InState
-from windlass.integrations.django import app_for, run_until_idle
-from windlass.integrations.django.interface import PACKAGE, TaskResultDoesNotExist, TaskResultStatus, signals
-from windlass.model import State
+from tidewheel import SecurityContext, acting_as
+from tidewheel.conditions import InState
+from tidewheel.integrations.django import app_for, run_until_idle
+from tidewheel.integrations.django.interface import PACKAGE, TaskResultDoesNotExist, TaskResultStatus, signals
+from tidewheel.model import State
 
 
 class Running(TransactionTestCase):
@@ -43,7 +43,7 @@ class Running(TransactionTestCase):
         """As after a request: nothing stays open on a thread that nobody uses."""
         self.run_one(tasks.write, "closed")
         ((connection, thread),) = tasks.used
-        self.assertTrue(thread.name.startswith("windlass-handler"))
+        self.assertTrue(thread.name.startswith("tidewheel-handler"))
         self.assertIsNone(connection.connection)
 
     @skipUnless(connection.vendor == "postgresql", "SQLite has no server to lose")
@@ -64,7 +64,7 @@ class Running(TransactionTestCase):
         """With Django's asynchronous calls."""
         result = self.run_one(tasks.write_async, "on the loop")
         self.assertEqual(result.return_value, Note.objects.get(text="on the loop").id)
-        self.assertEqual(tasks.used[0][1].name, "windlass-idle")
+        self.assertEqual(tasks.used[0][1].name, "tidewheel-idle")
 
     def test_an_error_is_kept_for_each_attempt(self):
         """Its class and its traceback; after the last one the task has failed."""
@@ -107,7 +107,7 @@ class Running(TransactionTestCase):
 
     def test_a_cancelled_job_has_failed(self):
         """The interface has no other word for it."""
-        from windlass.integrations.django import app
+        from tidewheel.integrations.django import app
 
         result = tasks.add.enqueue(1)
         app.sync.cancel(result.id)
@@ -167,7 +167,7 @@ class Running(TransactionTestCase):
 
     def test_no_result_is_kept_for_an_attempt_that_is_over(self):
         """Whoever runs attempts of a job that others finish would keep its arguments for ever."""
-        from windlass.integrations.django import app
+        from tidewheel.integrations.django import app
 
         self.run_one(tasks.fail, "tried twice")
         self.run_one(tasks.tell, 2)
@@ -175,7 +175,7 @@ class Running(TransactionTestCase):
 
     def test_connections_of_receivers_are_closed_behind_them(self):
         """task_finished is sent on a thread of the worker, as callbacks of plain tasks are called."""
-        from windlass.integrations.django import app
+        from tidewheel.integrations.django import app
 
         used = []
 
@@ -206,7 +206,7 @@ class Running(TransactionTestCase):
 
     def test_what_one_call_says_is_not_what_its_task_says(self):
         """Also where using(backend=…) is the first that a backend sees of a task."""
-        entry = {"BACKEND": "windlass.integrations.django.WindlassBackend", "OPTIONS": {"timeout": 60}}
+        entry = {"BACKEND": "tidewheel.integrations.django.TidewheelBackend", "OPTIONS": {"timeout": 60}}
         with override_settings(TASKS={**settings.TASKS, "fresh": entry}):
             later = timezone.now() + timedelta(hours=1)
             first = tasks.add.using(backend="fresh", timeout=5, run_after=later).enqueue(1)
@@ -221,7 +221,7 @@ class Running(TransactionTestCase):
         Note.objects.create(text="one")
         job = count_notes.using(connection).enqueue(least=0)
         self.assertEqual(run_until_idle(), 1)
-        from windlass.integrations.django import app
+        from tidewheel.integrations.django import app
 
         self.addCleanup(app.sync.close)
         self.assertEqual(app.sync.result(job.id, 5), 1)

@@ -15,9 +15,9 @@ from django.test import SimpleTestCase, TransactionTestCase, modify_settings, ov
 from django.utils.log import configure_logging
 
 from desk.tasks import add
-from windlass.integrations.django import ProjectApp, WindlassBackend, app, app_for, worker_app
-from windlass.integrations.django.databases import url_of
-from windlass.integrations.django.project import project_apps
+from tidewheel.integrations.django import ProjectApp, TidewheelBackend, app, app_for, worker_app
+from tidewheel.integrations.django.databases import url_of
+from tidewheel.integrations.django.project import project_apps
 
 
 def postgresql(schema=None, **known):
@@ -41,7 +41,7 @@ class Databases(SimpleTestCase):
         )
         self.assertEqual(postgresql(NAME="shop", HOST="::1"), "postgresql://[::1]/shop")
 
-    def test_what_windlass_cannot_use_is_refused(self):
+    def test_what_tidewheel_cannot_use_is_refused(self):
         """Other databases, services without a name, URIs."""
         with self.assertRaisesMessage(ImproperlyConfigured, "MySQL"):
             url_of(SimpleNamespace(vendor="mysql", alias="default", display_name="MySQL"), None)
@@ -68,12 +68,12 @@ class OfTests(SimpleTestCase):
 class Options(SimpleTestCase):
     def check(self, **params):
         alias = f"tried{len(params)}{abs(hash(str(params)))}"
-        entry = {"BACKEND": "windlass.integrations.django.WindlassBackend", **params}
+        entry = {"BACKEND": "tidewheel.integrations.django.TidewheelBackend", **params}
         with override_settings(TASKS={alias: entry}):
-            return [(found.id, found.msg) for found in WindlassBackend(alias, entry).check()]
+            return [(found.id, found.msg) for found in TidewheelBackend(alias, entry).check()]
 
     def test_good_ones_pass(self):
-        """Settings of Windlass are options."""
+        """Settings of Tidewheel are options."""
         self.assertEqual(self.check(OPTIONS={"lease": 30, "modules": ["desk.jobs"], "schema": "jobs"}), [])
 
     def test_wrong_ones_are_found_by_manage_py_check(self):
@@ -83,37 +83,37 @@ class Options(SimpleTestCase):
             ({"max_attempts": 0}, "max_attempts"),
             ({"database": "defualt"}, "did you mean default"),
             ({"database": None}, "url"),
-            ({"retry": 3}, "windlass.Retry"),
+            ({"retry": 3}, "tidewheel.Retry"),
         ):
             with self.subTest(options):
                 ((found, message),) = self.check(OPTIONS=options)
-                self.assertEqual(found, "windlass.E002")
+                self.assertEqual(found, "tidewheel.E002")
                 self.assertIn(words, message)
         ((found, message),) = self.check(QUEUES=["no topic"])
-        self.assertEqual(found, "windlass.E001")
+        self.assertEqual(found, "tidewheel.E001")
 
     def test_a_name_that_is_none_of_tasks_is_refused(self):
         """Instead of being one more way to the default database."""
         with self.assertRaisesMessage(ImproperlyConfigured, "did you mean reports"):
             app_for("reprots")
         with self.assertRaisesMessage(CommandError, "TASKS has no 'nix'"):
-            call_command("windlass_worker", "--backend", "nix")
+            call_command("tidewheel_worker", "--backend", "nix")
 
     def test_queues_that_no_worker_would_take_are_mentioned(self):
         """With QUEUES empty the interface allows any."""
         ((found, _),) = self.check(QUEUES=[])
-        self.assertEqual(found, "windlass.W002")
+        self.assertEqual(found, "tidewheel.W002")
 
     @override_settings(TASKS={"default": {"BACKEND": "no.such.Backend"}})
     def test_a_backend_that_is_not_there_does_not_keep_django_from_its_database(self):
         """Whoever uses the backend is told; connections are opened all the same."""
         self.assertIn(app, project_apps())
 
-    @modify_settings(INSTALLED_APPS={"remove": "windlass.integrations.django"})
+    @modify_settings(INSTALLED_APPS={"remove": "tidewheel.integrations.django"})
     def test_a_forgotten_app_is_mentioned(self):
         """Without it manage.py has none of the commands."""
         ((found, _),) = self.check()
-        self.assertEqual(found, "windlass.W001")
+        self.assertEqual(found, "tidewheel.W001")
 
     def test_threads_share_an_app(self):
         """Django has a backend for each thread; connections and tasks are not multiplied by that."""
@@ -123,8 +123,8 @@ class Options(SimpleTestCase):
 
 @skipUnless(connection.vendor == "sqlite", "files are SQLite's")
 class Files(TransactionTestCase):
-    def test_checkpoints_are_left_to_windlass(self):
-        """SQLite before 3.51.3 can corrupt a file when a checkpoint races a commit; Windlass lets none."""
+    def test_checkpoints_are_left_to_tidewheel(self):
+        """SQLite before 3.51.3 can corrupt a file when a checkpoint races a commit; Tidewheel lets none."""
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA wal_autocheckpoint")
             self.assertEqual(cursor.fetchone(), (0,))
@@ -134,11 +134,11 @@ class Files(TransactionTestCase):
 
 class Commands(TransactionTestCase):
     def test_all_commands_are_about_the_jobs_of_the_project(self):
-        """manage.py windlass … is windlass … --app, and comes back."""
+        """manage.py tidewheel … is tidewheel … --app, and comes back."""
         add.enqueue(1)
         said = StringIO()
         with redirect_stdout(said):
-            call_command("windlass", "jobs", "list", "--json")
+            call_command("tidewheel", "jobs", "list", "--json")
         ((job,),) = [[entry["task"] for entry in json.loads(said.getvalue())["items"]]]
         self.assertEqual(job, "desk.tasks.add")
 
@@ -153,12 +153,12 @@ class Commands(TransactionTestCase):
         self.assertEqual([handler.name for handler in logger.handlers], ["mail_admins"])
 
     def test_help_has_the_options_of_the_command(self):
-        """manage.py help windlass_worker and manage.py windlass_worker --help say the same."""
+        """manage.py help tidewheel_worker and manage.py tidewheel_worker --help say the same."""
         said = StringIO()
         with redirect_stdout(said):
-            asked = load_command_class("windlass.integrations.django", "windlass_worker")
-            asked.print_help("manage.py", "windlass_worker")
+            asked = load_command_class("tidewheel.integrations.django", "tidewheel_worker")
+            asked.print_help("manage.py", "tidewheel_worker")
             help_text = said.getvalue()
-            call_command("windlass_worker", "--help")
+            call_command("tidewheel_worker", "--help")
         self.assertIn("--topic-concurrency", help_text)
         self.assertEqual(said.getvalue(), 2 * help_text)

@@ -1,8 +1,8 @@
-"""Tasks of Windlass itself."""
+"""Tasks of Tidewheel itself."""
 
 from desk.models import Note
-from windlass import Context
-from windlass.integrations.django import app
+from tidewheel import Context
+from tidewheel.integrations.django import app
 
 
 @app.task

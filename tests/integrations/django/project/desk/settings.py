@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from windlass import Retry
+from tidewheel import Retry
 
 SECRET_KEY = "of tests"  # noqa: S105
 ROOT_URLCONF = "desk.urls"
@@ -36,18 +36,18 @@ else:
     }
 DATABASES = {"default": _database}
 
-INSTALLED_APPS = ["desk", "windlass.integrations.django"]
+INSTALLED_APPS = ["desk", "tidewheel.integrations.django"]
 if find_spec("django.tasks") is None:
     INSTALLED_APPS.append("django_tasks")
 
 TASKS = {
     "default": {
-        "BACKEND": "windlass.integrations.django.WindlassBackend",
+        "BACKEND": "tidewheel.integrations.django.TidewheelBackend",
         "QUEUES": ["default", "mail"],
         "OPTIONS": {"max_attempts": 3, "retry": Retry.fixed(0), "poll_interval": 0.2},
     },
     "reports": {
-        "BACKEND": "windlass.integrations.django.WindlassBackend",
+        "BACKEND": "tidewheel.integrations.django.TidewheelBackend",
         "QUEUES": ["reports"],
         "OPTIONS": {"max_attempts": 1},
     },

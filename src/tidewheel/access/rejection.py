@@ -1,0 +1,47 @@
+"""Why a key, a token or a session was rejected: for the log and for ``tidewheel access explain``.
+
+The caller is never given the reason: it would help to forge a credential. A reason holds no text of the
+credential, because that text is a secret, or comes from an attacker.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tidewheel.clock import Clock
+
+REPEAT_SECONDS: Final = 20.0
+"""Seconds between two log lines with the same reason."""
+
+_log = logging.getLogger("tidewheel.access")
+
+
+class CredentialRejected(Exception):
+    """A credential that proves nothing. ``reason`` is one of a fixed set, ``detail`` adds figures."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+
+
+class RejectionLog:
+    """Logs each reason at most every 20 seconds, with the number of rejections since the line before."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._logged: dict[str, tuple[float, int]] = {}  # when, and how many since; reasons are few
+
+    def add(self, rejected: CredentialRejected) -> None:
+        now = self._clock.monotonic()
+        logged_at, unlogged = self._logged.get(rejected.reason, (None, 0))
+        if logged_at is not None and now - logged_at < REPEAT_SECONDS:
+            self._logged[rejected.reason] = (logged_at, unlogged + 1)
+            return
+        self._logged[rejected.reason] = (now, 0)
+        since = f"; {unlogged:,} more since the last line about this" if unlogged else ""
+        _log.warning("rejected a credential: %s%s", rejected, since)

@@ -1,0 +1,121 @@
+"""Compare two values of a rule: true, false or unknown (None).
+
+* Missing, null and the empty text are one.
+* Texts compare with texts, numbers with numbers, true and false for equality with each other.
+* ``list ~ value`` is true if an element equals the value.
+* Everything else is unknown: different kinds, objects, lists with another operator, NaN.
+
+An unknown comparison holds in neither polarity, so ``!(amount > 1000)`` does not pass the text ``"5000"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from operator import eq, ge, gt, le, lt
+from typing import Any, Final
+
+from tidewheel.clock import MICROSECONDS, to_microseconds
+from tidewheel.conditions import Comparison
+
+COMPOSITE: Final = object()
+"""A JSON object: compares with nothing, and is not missing."""
+_PLAIN: Final = (str, int, float)
+_ORDERS: Final = {
+    Comparison.EQUAL: eq,
+    Comparison.LESS: lt,
+    Comparison.AT_MOST: le,
+    Comparison.GREATER: gt,
+    Comparison.AT_LEAST: ge,
+}
+LARGEST: Final = 2**63 - 1
+LATEST_SECONDS: Final = 253_402_300_800.0
+"""The end of the year 9999."""
+
+
+def at(value: Any, path: tuple[str, ...]) -> Any:
+    """What plain JSON has at a path; None where there is nothing."""
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list | tuple) and part.isascii() and part.isdigit() and len(part) < 7:
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            return None
+    return value if value is None or isinstance(value, (*_PLAIN, list, tuple)) else COMPOSITE
+
+
+def compare(left: Any, comparison: Comparison, right: Any) -> bool | None:
+    """Compare two values of plain JSON; None is unknown."""
+    if left is None and (right is None or isinstance(right, str)):
+        left = ""
+    if right is None and isinstance(left, str):
+        right = ""
+    if isinstance(left, str) and isinstance(right, str):
+        return right in left if comparison is Comparison.CONTAINS else ordered(left, comparison, right)
+    if isinstance(left, list | tuple) and comparison is Comparison.CONTAINS:
+        return _holds(left, right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        both = isinstance(left, bool) and isinstance(right, bool)
+        return left is right if both and comparison is Comparison.EQUAL else None
+    if is_number(left) and is_number(right) and comparison is not Comparison.CONTAINS:
+        return ordered(left, comparison, right)
+    return None
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is null or the empty text. Known for every kind, unlike equality with one."""
+    return value is None or (isinstance(value, str) and not value)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value has a place among the numbers; NaN has none."""
+    # Not math.isnan: it fails for integers beyond floats.
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124
+
+
+def _holds(items: Sequence[Any], value: Any) -> bool | None:
+    """Return whether an element equals the value; unknown if none does and one is of another kind."""
+    found = [compare(item, Comparison.EQUAL, value) for item in items]
+    return True if True in found else None if None in found else False
+
+
+def ordered(left: Any, comparison: Comparison, right: Any) -> bool:
+    """Two of a kind that has an order."""
+    return bool(_ORDERS[comparison](left, right))
+
+
+def storable(text: str) -> bool:
+    """Whether a database could have it; otherwise no job does."""
+    return "\x00" not in text and (
+        text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    )
+
+
+def moment(value: Any) -> int | None:
+    """A time in microseconds: an ISO 8601 text (UTC unless it says otherwise), or seconds since 1970."""
+    if isinstance(value, str) and len(value) <= 40:
+        try:
+            parsed = datetime.fromisoformat(value)
+            return to_microseconds(parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST_SECONDS:
+        return None
+    return int(value * MICROSECONDS)
+
+
+def whole(comparison: Comparison, value: float) -> int | bool:
+    """A bound for whole numbers of 64 bits that means the same; True or False where all or none are in it."""
+    if value != value:  # noqa: PLR0124 - not a number; math.isnan fails for integers beyond floats
+        return False
+    if not -LARGEST <= value <= LARGEST:
+        if comparison in (Comparison.LESS, Comparison.AT_MOST):
+            return value > 0
+        return comparison in (Comparison.GREATER, Comparison.AT_LEAST) and value < 0
+    if comparison is Comparison.EQUAL and value != int(value):
+        return False
+    up = comparison in (Comparison.LESS, Comparison.AT_LEAST)
+    bound = math.ceil(value) if up else math.floor(value)
+    return max(-LARGEST, min(LARGEST, bound))

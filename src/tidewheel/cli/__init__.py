@@ -1,0 +1,25 @@
+"""The command line. ``tidewheel --help`` lists the commands; each lives in the module named like it."""
+
+import sys
+
+
+def main() -> None:
+    """What the ``tidewheel`` script runs."""
+    if sys.argv[1:2] == ["beanstalkd"]:
+        from tidewheel.cli.early import give_up, listen_early
+
+        listen_early(sys.argv[2:])
+        try:
+            _run()
+        finally:
+            give_up()
+    else:
+        _run()
+
+
+def _run() -> None:
+    from tidewheel.cli.root import tidewheel
+    from tidewheel.cli.terminal import make_streams_safe
+
+    make_streams_safe()
+    tidewheel.main(prog_name="tidewheel")

@@ -1,0 +1,1 @@
+"""``tidewheel bench``: how fast it is here."""

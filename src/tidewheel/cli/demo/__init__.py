@@ -1,0 +1,1 @@
+"""``tidewheel demo``: a newcomer's first minute with a queue."""

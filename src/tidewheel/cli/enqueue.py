@@ -1,0 +1,236 @@
+"""``tidewheel enqueue``: jobs from the command line, one or a file full."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import click
+
+from tidewheel.app import Tidewheel
+from tidewheel.cli import failures, words
+from tidewheel.cli.completing import task_and_topic_names
+from tidewheel.cli.enqueue_many import Tally, enqueue_file
+from tidewheel.cli.jobs.shape import result_of
+from tidewheel.cli.target import Target, run_with, target_options
+from tidewheel.cli.terminal import dump_json, examples, json_option, print_json
+from tidewheel.options import BY_PAYLOAD, EnqueueOptions
+from tidewheel.payload import RepeatedMember, unique_members
+
+_OPTIONS: Final = (
+    click.option(
+        "--delay",
+        type=words.Duration(),
+        metavar="DURATION",
+        help="Run it this much later: seconds, or 90s, 5m, 2h, 1d.",
+    ),
+    click.option(
+        "--run-at",
+        type=words.Moment(),
+        metavar="TIME",
+        help="Run it at this time: ISO 8601 with a zone, for example 2030-01-31T09:00Z.",
+    ),
+    click.option("--priority", type=int, metavar="NUMBER", help="Higher runs first; the default is 0."),
+    click.option(
+        "--key",
+        metavar="KEY",
+        help="Idempotency key: while a job of this task has it, another is a duplicate.",
+    ),
+    click.option("--key-by-payload", is_flag=True, help="Make the payload the key: equal ones are one job."),
+    click.option(
+        "--until",
+        type=click.Choice(["pruned", "finished"]),
+        help="How long the key keeps others out: as long as the job is kept (default), or until it is done.",
+    ),
+    click.option(
+        "--on-duplicate",
+        type=click.Choice(["keep", "replace"]),
+        help="What happens to a waiting job with this key: it stays (default), or it takes the new payload.",
+    ),
+    click.option(
+        "--max-attempts",
+        type=words.NumberOrNone(),
+        metavar="NUMBER",
+        help="Attempts it gets before it fails; none is unlimited.",
+    ),
+    click.option(
+        "--timeout",
+        type=words.Duration(none=True),
+        metavar="DURATION",
+        help="How long one attempt may run; none is no timeout.",
+    ),
+    click.option(
+        "--expires",
+        type=words.Duration(),
+        metavar="DURATION",
+        help="Cancel it when it has not started after this long.",
+    ),
+    click.option(
+        "--after",
+        type=click.UUID,
+        multiple=True,
+        metavar="ID",
+        help="Run it only when this job has completed; may be given several times.",
+    ),
+    click.option(
+        "--after-any", is_flag=True, help="Run it however the jobs of --after end, also when they fail."
+    ),
+    click.option(
+        "--limit-key",
+        metavar="KEY",
+        help="Which jobs of its topic it is limited together with, where there are limits of keys.",
+    ),
+    click.option("--tenant", metavar="NAME", help="Whom it belongs to."),
+    click.option("--correlation-id", metavar="ID", help="What it belongs together with."),
+    click.option("--user-id", metavar="ID", help="On whose behalf it runs."),
+    click.option("--service-id", metavar="ID", help="Which service asks for it."),
+    click.option(
+        "--topic",
+        metavar="NAME",
+        help="Put a task's job into another topic than the task's own; needs --app, which knows the task.",
+    ),
+)
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        """tidewheel enqueue send_digest '{"user_id": "42"}'""",
+        """tidewheel enqueue send_digest '{"user_id": "42"}' --delay 5m --key 42""",
+        "jq -c '.[]' users.json | tidewheel enqueue send_digest --many - --app myproject.jobs:app",
+    )
+)
+@click.argument("name", shell_complete=task_and_topic_names)
+@click.argument("payload", metavar="[JSON]", required=False)
+@_options
+@click.option(
+    "--many",
+    type=click.File("r", encoding="utf-8"),
+    metavar="FILE",
+    help="Make a job of each line of this file of JSON lines; - is stdin.",
+)
+@click.option(
+    "--wait",
+    type=words.Duration(),
+    metavar="DURATION",
+    help="Wait up to this long for the job to finish, and print its result; exits 1 when it fails.",
+)
+@json_option
+@target_options
+def enqueue(
+    target: Target,
+    name: str,
+    payload: str | None,
+    many: Any,
+    wait: float | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Make a job, or many from a file.
+
+    NAME is a task's name, or a topic. JSON is the payload, {} when left out; - reads it from stdin. Prints
+    the id of the job, and whether it is a duplicate: a job with the same key that was there before.
+    """
+    context = click.get_current_context()
+    if many is not None and payload is not None:
+        raise click.UsageError("a payload and --many are both given; the file has the payloads", context)
+    if many is not None and wait is not None:
+        raise click.UsageError("--wait is for one job; it cannot wait for --many", context)
+    if many is not None and given["key"] is not None:
+        raise click.UsageError(
+            "--key would make all jobs of --many one job; use --key-by-payload, or no key", context
+        )
+    options = _enqueue_options(given, context)
+    body = read_payload(payload, context)
+    app = target.load()
+    _check_with_app(app, name, options, context)
+    if many is not None:
+        _print_tally(enqueue_file(app, name, many, options), as_json=as_json)
+    else:
+        run_with(app, lambda app: _enqueue_one(app, name, body, options, wait, as_json=as_json))
+
+
+async def _enqueue_one(
+    app: Tidewheel, name: str, body: Any, options: EnqueueOptions, wait: float | None, *, as_json: bool
+) -> None:
+    job = await app.enqueue(name, body, **options)
+    answer = {"id": str(job.id), "duplicate": job.duplicate, "replaced": job.replaced}
+    if not as_json:
+        # At once, also when the result is waited for: who stops waiting has the id.
+        also = f" duplicate{', replaced' if job.replaced else ''}" if job.duplicate else ""
+        click.echo(f"{job.id}{also}")
+    if wait is not None:
+        await job.result(timeout=wait)
+        await job.refresh()
+        answer["result"] = result_of(job)
+    if as_json:
+        print_json(answer)
+    elif wait is not None:
+        click.echo(dump_json(answer["result"]))
+
+
+def _check_with_app(app: Tidewheel, name: str, options: EnqueueOptions, context: click.Context) -> None:
+    """What can only be said once the app is known, and before anything is opened."""
+    task = app.registry.resolve(name, "")
+    if task is not None and not task.durable:
+        raise click.UsageError(
+            f"task {name!r} is not durable: its jobs run in the process that enqueues them, and this command "
+            "ends; enqueue it from the program that is to run it",
+            context,
+        )
+    if "topic" in options and task is None:
+        raise click.UsageError(
+            f"--topic moves a task's job to another topic, but no task {name!r} is known here; "
+            "give --app, or enqueue to the topic by its name",
+            context,
+        )
+    if app.settings.url.startswith("memory:"):
+        failures.warn("memory:// lives in this process alone; the job is gone when this command ends")
+
+
+def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOptions:
+    by_payload = given.pop("key_by_payload")
+    if by_payload and given["key"] is not None:
+        raise click.UsageError("--key and --key-by-payload are both given; a job has one key", context)
+    after, after_any = given.pop("after"), given.pop("after_any")
+    if after_any and not after:
+        raise click.UsageError("--after-any says how the jobs of --after may end; there are none", context)
+    options: dict[str, Any] = {
+        name: words.value_of(value) for name, value in given.items() if value is not None
+    }
+    if after:
+        options |= {"after": after, "after_any": after_any}
+    if by_payload:
+        options["key"] = BY_PAYLOAD
+    return cast("EnqueueOptions", options)  # the app checks every value
+
+
+def read_payload(text: str | None, context: click.Context) -> Any:
+    """The JSON of an argument; - is that on stdin, None nothing."""
+    if text is None:
+        return None
+    try:
+        given = sys.stdin.read() if text == "-" else text
+        return json.loads(given, object_pairs_hook=unique_members)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the payload on stdin is not UTF-8: {error}", context) from None
+    except RepeatedMember as error:
+        raise click.UsageError(f"the payload cannot be accepted: {error}", context) from None
+    except (ValueError, RecursionError) as error:
+        quoted = "" if text == "-" or text.lstrip()[:1] in '[{"' else "; text needs its own quotes: '\"…\"'"
+        raise click.UsageError(f"the payload is not JSON: {error}{quoted}", context) from None
+
+
+def _print_tally(tally: Tally, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"enqueued": tally.enqueued, "duplicates": tally.duplicates, "ids": tally.ids})
+    else:
+        also = f", {words.plural(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
+        click.echo(f"enqueued {words.jobs(tally.enqueued)}{also}")

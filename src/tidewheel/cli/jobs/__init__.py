@@ -1,0 +1,1 @@
+"""``tidewheel jobs``: looking at jobs and acting on them."""

@@ -1,0 +1,1 @@
+"""``tidewheel top``: a queue at work, live on a terminal."""

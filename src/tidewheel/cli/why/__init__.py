@@ -1,0 +1,1 @@
+"""``tidewheel why``: the six questions of an operator."""

@@ -1,0 +1,1 @@
+"""Moving all jobs of one store to another, for ``tidewheel copy``."""

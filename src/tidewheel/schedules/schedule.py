@@ -1,0 +1,208 @@
+"""A schedule: as its document holds it, and as people see it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from tidewheel import payload
+from tidewheel.clock import MICROSECONDS, to_datetime
+from tidewheel.cron import When, load, next_runs
+from tidewheel.errors import InvalidInput
+from tidewheel.model import BodyFormat, Document, NewDocument, NewJob
+from tidewheel.names import MAX_NAME_LENGTH, shorten
+
+KIND: Final = "schedule"
+MAX_SCHEDULES: Final = 1000
+"""Most schedules of a store: workers keep all of them in mind."""
+MAX_PAYLOAD_BYTES: Final = 16 * 1024
+"""Largest payload of a schedule: workers read it again and again."""
+NEXT_RUNS: Final = 5
+"""So many of the next firings are told."""
+RENEW_SECONDS: Final = 600.0
+"""How often workers say that their code still declares a schedule."""
+UNDECLARED_SECONDS: Final = 1800.0
+"""When nobody has said so for this long, the schedule is shown as gone from the code."""
+OVERDUE_SECONDS: Final = 60.0
+"""A firing that has waited so long has nobody to make its job."""
+
+_name = re.compile(r"[A-Za-z0-9_.:@-]{1,200}")
+_NO_ID: Final = UUID(int=0)
+
+
+class Origin(StrEnum):
+    """Where a schedule comes from."""
+
+    DECLARED = "declared"
+    """from code: workers write it when they start, and only those that declare it let it fire"""
+    CREATED = "created"
+    """at run time: any worker that knows its task lets it fire"""
+
+
+class Body(Struct, kw_only=True, omit_defaults=True):
+    """What is kept. All times are microseconds of the store's clock."""
+
+    when: dict[str, Any]
+    job: NewJob  # each firing makes one like it
+    origin: Origin
+    fired_until: int  # firings up to here have been dealt with
+    paused: bool = False
+    declared_at: int | None = None
+    fired: int = 0  # firings that made a job
+    missed: int = 0  # firings that made none
+    last_fire_time: int | None = None
+    last_fired_at: int | None = None
+    last_job_id: UUID | None = None
+    trouble: str | None = None  # why the newest firing made no job
+    trouble_at: int | None = None
+
+    def same_work(self, other: Body) -> bool:
+        """Whether the same is to be done at the same times."""
+        return self.when == other.when and self.job == other.job
+
+
+_decoder = msgspec.json.Decoder(Body)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as it is now. ``next_runs`` are the next five firings; none while it is paused."""
+
+    name: str
+    when: (
+        When | None
+    )  # None where this machine cannot read it, an unknown zone say; ``trouble`` has the reason
+    task: str | None  # None: jobs for whoever takes them from the topic
+    topic: str
+    payload: Any
+    options: Mapping[str, Any]
+    origin: Origin
+    paused: bool
+    created_at: datetime
+    updated_at: datetime
+    next_runs: tuple[datetime, ...]
+    last_fire_time: datetime | None  # the moment its newest job is for
+    last_fired_at: datetime | None  # when that job was made
+    last_job_id: UUID | None
+    fired: int
+    missed: int
+    trouble: str | None
+    trouble_at: datetime | None
+    overdue_since: datetime | None  # a firing has waited since then, and no worker has made its job
+    undeclared: bool  # declared by code that no worker has run for half an hour
+
+
+def pattern_of(job: NewJob) -> NewJob:
+    """What jobs of a schedule have in common; each gets an id of its own."""
+    return msgspec.structs.replace(job, id=_NO_ID, only=None)
+
+
+def check_schedule_name(value: Any) -> str:
+    """A name that is the same in a URL, on a command line and in a log."""
+    # A URL with . or .. as a part is another URL: DELETE …/schedules/.. would be about all jobs.
+    if not isinstance(value, str) or not _name.fullmatch(value) or value in {".", ".."}:
+        raise InvalidInput(
+            f"the name of the schedule is {shorten(value)}; "
+            f"a name is 1 to {MAX_NAME_LENGTH} characters of A-Z a-z 0-9 _ . : @ -, and not . or .."
+        )
+    return value
+
+
+def encode(name: str, body: Body, only_version: int) -> NewDocument:
+    """The document, to be written over this version (0: only where there is none)."""
+    return NewDocument(KIND, name, msgspec.json.encode(body), only_version=only_version)
+
+
+def decode(document: Document) -> Body:
+    """What a document holds; ``InvalidInput`` for what this version of Tidewheel cannot read."""
+    try:
+        return _decoder.decode(document.body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidInput(f"schedule {shorten(document.id)} cannot be read: {error}") from None
+
+
+def shown(document: Document, now: int) -> Schedule:
+    """A schedule for people, also one that cannot be read here."""
+    try:
+        body = decode(document)
+    except InvalidInput as error:
+        nothing = NewJob(id=_NO_ID, topic="unknown")
+        body = Body(when={}, job=nothing, origin=Origin.CREATED, fired_until=now, trouble=str(error))
+    trouble, when = body.trouble, None
+    try:
+        when = load(body.when)
+    except InvalidInput as error:
+        trouble = trouble or str(error)
+    runs: tuple[int, ...] = ()
+    overdue = None
+    if when is not None and not body.paused:
+        runs = next_runs(when, body.fired_until, NEXT_RUNS)
+        if runs and runs[0] <= now:  # it is late
+            if runs[0] < now - OVERDUE_SECONDS * MICROSECONDS:
+                overdue = to_datetime(runs[0])
+            runs = next_runs(when, now, NEXT_RUNS)
+    job = body.job
+    undeclared = (
+        body.origin is Origin.DECLARED and now - (body.declared_at or 0) > UNDECLARED_SECONDS * MICROSECONDS
+    )
+    return Schedule(
+        name=document.id,
+        when=when,
+        task=job.task or None,
+        topic=job.topic,
+        payload=job.payload if job.format is BodyFormat.BYTES else payload.decode(job.payload),
+        options=_options(job),
+        origin=body.origin,
+        paused=body.paused,
+        created_at=to_datetime(document.created_at),
+        updated_at=to_datetime(document.updated_at),
+        next_runs=tuple(map(to_datetime, runs)),
+        last_fire_time=_moment(body.last_fire_time),
+        last_fired_at=_moment(body.last_fired_at),
+        last_job_id=body.last_job_id,
+        fired=body.fired,
+        missed=body.missed,
+        trouble=trouble,
+        trouble_at=_moment(body.trouble_at),
+        overdue_since=overdue,
+        undeclared=undeclared,
+    )
+
+
+_OPTIONS: Final = {
+    "tenant": "tenant",
+    "priority": "priority",
+    "max_attempts": "max_attempts",
+    "timeout": "timeout",
+    "key": "key",
+    "key_until": "until",
+    "on_duplicate": "on_duplicate",
+    "expires_in": "expires",
+    "retention": "retention",
+    "retention_failed": "retention_failed",
+    "correlation_id": "correlation_id",
+    "user_id": "user_id",
+    "service_id": "service_id",
+    "limit_key": "limit_key",
+}
+"""Fields of a job, and the options that set them."""
+
+
+def _options(job: NewJob) -> dict[str, Any]:
+    """What its jobs are like, by the names of the options; what only a key makes sense of goes with it."""
+    found = {option: getattr(job, field) for field, option in _OPTIONS.items()}
+    if job.key is None:
+        del found["until"], found["on_duplicate"]
+    return found
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else to_datetime(microseconds)

@@ -1,0 +1,1 @@
+import{Mt as e,Ut as t,Wt as n}from"./shared-C4vOiwPF.js";var r=new Set([`$$slots`,`$$events`,`$$legacy`]);function i(i,a){let o=t(a,r),s={name:`chevron-left`,size:24,node:[[`path`,{d:`m15 18-6-6 6-6`}]]};e(i,n(()=>o,{get icon(){return s}}))}export{i as t};

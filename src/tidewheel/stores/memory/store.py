@@ -1,0 +1,495 @@
+"""The memory store: every verb of the protocol under one lock."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from typing import Self
+from uuid import UUID
+
+from tidewheel.clock import Clock, SystemClock, seconds_to_microseconds
+from tidewheel.clock_guard import ClockGuard
+from tidewheel.conditions import of_counters
+from tidewheel.errors import ConfigurationError, NotOpen, WrongState
+from tidewheel.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from tidewheel.limits import HeldBack, TopicLimits
+from tidewheel.model import (
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Count,
+    Dependents,
+    Document,
+    Enqueued,
+    Head,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewDocument,
+    NewJob,
+    Page,
+    Report,
+    Rescued,
+    Settlement,
+    State,
+    Stats,
+    StepRecord,
+    TopicDepth,
+    TopicStats,
+    Verdict,
+    WorkerRecord,
+)
+from tidewheel.stores.documents import check_documents
+from tidewheel.stores.endings import check_batch, tell_rescued
+from tidewheel.stores.joining import Untold
+from tidewheel.stores.memory import (
+    answering,
+    depending,
+    filing,
+    limiting,
+    managing,
+    moving,
+    pulling,
+    reading,
+    registering,
+    writing,
+)
+from tidewheel.stores.memory.book import Book
+from tidewheel.stores.overdue import of_overdue
+from tidewheel.stores.protocol import (
+    COUNT_LIMIT,
+    MAX_BATCH,
+    MAX_DEPENDENTS,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    OnRescued,
+    OpenTransaction,
+    StoreLimits,
+    Wakeups,
+)
+from tidewheel.whole import WholeJob
+
+_PREFIX = "memory://"
+_named: dict[str, Book] = {}
+_naming = threading.Lock()
+
+
+class MemoryStore:
+    """Jobs in this process's memory: the reference for what every verb means, and gone with the process.
+
+    ``memory://`` is private to the instance and its siblings; ``memory://name`` is shared by every store of
+    that name in the process. Siblings may be used from other threads and event loops.
+    """
+
+    def __init__(
+        self, url: str = _PREFIX, *, clock: Clock | None = None, limits: StoreLimits | None = None
+    ) -> None:
+        if not url.startswith(_PREFIX):
+            raise ConfigurationError(f"{url!r} is no memory store; use memory:// or memory://name")
+        self.url = url
+        self._clock = clock or SystemClock()
+        self._limits = limits or StoreLimits()
+        self._book = _book_of(url.removeprefix(_PREFIX))
+        self._guard = ClockGuard(self._clock)
+        self._open = False
+        self.on_rescued: OnRescued | None = None
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        self._guard.saw(self._clock.now())
+        self._open = True
+
+    async def close(self) -> None:
+        """Jobs stay for the siblings, and for this store if it is opened again."""
+        self._open = False
+
+    def sibling(self) -> Self:
+        other = type(self)(self.url, clock=self._clock, limits=self._limits)
+        other._book = self._book
+        other.on_rescued = self.on_rescued
+        return other
+
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        if rls:
+            raise ConfigurationError(
+                f"{self.url} keeps jobs in memory, where there are no roles; row-level security needs a "
+                "postgresql:// URL"
+            )
+        with self._verb():
+            return []
+
+    async def missing_steps(self) -> list[str]:
+        with self._verb():
+            return []
+
+    async def check(self) -> list[str]:
+        with self._verb() as book:
+            return book.problems()
+
+    async def now(self) -> int:
+        return self._clock.now()
+
+    def describe(self) -> dict[str, str]:
+        return {"store": "memory", "python": platform.python_version()}
+
+    async def ailments(self) -> list[Ailment]:
+        with self._verb() as book:  # what it stands on is this process, but for what nobody removes
+            now = self._clock.now()
+            job = book.finished.first_until(now)
+            return of_overdue(job.prune_at if job is not None else None, now)
+
+    @property
+    def deaf(self) -> bool:
+        return False
+
+    @property
+    def clock_step_seconds(self) -> float:
+        return self._guard.step_seconds
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        with self._verb() as book:
+            return writing.enqueue(book, jobs, self._limits, self._clock.now())
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        with self._verb() as book:
+            return writing.claim(book, request, self._clock.now())
+
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        with self._verb() as book:
+            return pulling.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
+
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            jobs = [book.held(lease, now) for lease in leases]
+            for job, seconds in zip(jobs, run_seconds or [0.0] * len(leases), strict=True):
+                if job is not None:
+                    job.began(now - seconds_to_microseconds(seconds))
+                    job.counts_if_lost |= alone
+            return [job is not None for job in jobs]
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            jobs = [book.held(lease, now) for lease in leases]
+            for job in jobs:
+                if job is not None:
+                    book.lease(job, now + seconds_to_microseconds(lease_seconds))
+            return [job is not None for job in jobs]
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            touched = {lease: pulling.touch(book, lease, lease_seconds, now) for lease in set(leases)}
+            return [touched[lease] for lease in leases]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch("settlements", len(settlements), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            answers = [writing.settle(book, settlement, now) for settlement in settlements]
+            depending.release(book, now)
+            return answers
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        check_batch("reports", len(reports), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            answers = []
+            for report in reports:
+                job = book.held(report.lease, now)
+                answers.append(job is not None)
+                if job is not None:
+                    job.remember(report, now)
+            return answers
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        with self._verb() as book:
+            job = book.held(lease, self._clock.now())
+            return tuple(job.steps.values()) if job is not None else None
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            held = [(lease, book.held(lease, now)) for lease in leases]
+            return [lease for lease, job in held if job is not None and job.cancel_requested]
+
+    async def begin(
+        self,
+        lease: Lease,  # noqa: ARG002 - like those of the stores that have a database
+        *,
+        lease_seconds: float,  # noqa: ARG002
+        seconds: float,  # noqa: ARG002
+        tenant: str,  # noqa: ARG002
+        on_timeout: Callable[[], None],  # noqa: ARG002
+        run_seconds: float = 0.0,  # noqa: ARG002
+    ) -> OpenTransaction:
+        raise WrongState(
+            "ctx.transaction needs a database, and this store is memory; use sqlite:///… or postgresql://…, "
+            "also in tests of such a task"
+        )
+
+    # -- operating --------------------------------------------------------------------------------------
+
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            return managing.requeue(book, job_ids, tenant, now)
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            verdicts = [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
+            depending.release(book, now)
+            return verdicts
+
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            verdicts = [managing.take_back(book, job_id, tenant, now) for job_id in job_ids]
+            depending.release(book, now)
+            return verdicts
+
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            verdicts = [managing.delete(book, job_id, tenant) for job_id in job_ids]
+            depending.release(book, self._clock.now())
+            return verdicts
+
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
+        check_batch("jobs", limit, MAX_BATCH)
+        with self._verb() as book:
+            return pulling.kick(book, topic, limit, tenant, self._clock.now(), failed_only=failed_only)
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            now = self._clock.now()
+            return pulling.kick_jobs(book, job_ids, tenant, now)
+
+    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        with self._verb() as book:
+            return writing.rescue(book, self._clock.now(), limit)
+
+    async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        with self._verb() as book:
+            now = self._guard.judge(self._clock.now())
+            registering.forget(book, now)
+            filing.forget(book, limit, now)
+            limiting.forget_meters(book, limit, now)
+            return managing.prune(book, limit, now)
+
+    async def pause(self, topic: str, until: int | None) -> None:
+        with self._verb() as book:
+            if until is None:
+                book.pauses.pop(topic, None)
+            else:
+                book.pauses[topic] = until
+            # Also a pause is news: it may end sooner than the one it takes the place of.
+            book.ready_topics.add(topic)
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        with self._verb() as book:
+            return limiting.set_limits(book, topic, limits, self._clock.now())
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        with self._verb() as book:
+            return dict(sorted(book.limits.items()))
+
+    async def held_back(self) -> list[HeldBack]:
+        with self._verb() as book:
+            return limiting.find_held_back(book, self._clock.now())
+
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
+        with self._verb() as book:
+            return list(reading.topics(book, tenant, self._clock.now()))
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        with self._verb() as book:
+            book.workers[worker.name] = replace(worker, seen_at=self._clock.now())
+
+    async def leave(self, name: str, started_at: int) -> None:
+        with self._verb() as book:
+            registering.leave(book, name, started_at)
+
+    async def workers(self) -> list[WorkerRecord]:
+        with self._verb() as book:
+            return registering.listed(book)
+
+    # -- documents --------------------------------------------------------------------------------------
+
+    async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
+        check_documents(documents)
+        with self._verb() as book:
+            now = self._clock.now()
+            return [filing.write(book, document, now) for document in documents]
+
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        with self._verb() as book:
+            return writing.enqueue_with(book, document, jobs, self._limits, self._clock.now())
+
+    async def document(self, kind: str, document_id: str) -> Document | None:
+        with self._verb() as book:
+            return filing.read(book, kind, document_id, self._clock.now())
+
+    async def documents(
+        self, kind: str, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[Document]:
+        with self._verb() as book:
+            return filing.listed(book, kind, limit, before, self._clock.now())
+
+    async def remove_document(self, kind: str, document_id: str) -> bool:
+        with self._verb() as book:
+            return filing.remove(book, kind, document_id, self._clock.now())
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def expect(self, untold: Untold) -> None:
+        """There are no such transactions."""
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        with self._verb() as book:
+            job = book.find(job_id, tenant)
+            return reading.record(book, job) if job is not None else None
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        with self._verb() as book:
+            return depending.dependents(book, job_id, limit, tenant)
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        check_batch("numbers", len(numbers), MAX_BATCH)
+        with self._verb() as book:
+            jobs = [book.find_number(number, tenant) for number in numbers]
+            return [job.id if job is not None else None for job in jobs]
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        with self._verb() as book:
+            job = pulling.peek(book, topic, head, tenant, self._clock.now())
+            return reading.record(book, job) if job is not None else None
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        check_batch("topics", len(topics or ()), MAX_BATCH)
+        with self._verb() as book:
+            return pulling.depths(book, topics, tenant, self._clock.now())
+
+    async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        with self._verb() as book:
+            jobs = [book.find(job_id, tenant) for job_id in job_ids]
+            return [job.state if job is not None else None for job in jobs]
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+    ) -> Page:
+        with self._verb() as book:
+            scan = reading.Scan(book, where, self._clock, before=cursor)
+            return reading.page(scan, limit=limit, offset=offset)
+
+    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+        limit = None if beyond and of_counters(where) else COUNT_LIMIT
+        with self._verb() as book:
+            return reading.count(reading.Scan(book, where, self._clock), limit)
+
+    async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
+        with self._verb() as book:
+            return reading.stats(book, window_seconds, tenant, self._clock.now())
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
+        with self._verb() as book:
+            return answering.lanes(book, window_seconds, tenant, self._clock.now())
+
+    async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
+        with self._verb() as book:
+            return answering.durations(book, tenant)
+
+    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+        with self._verb() as book:
+            return answering.find_failures(
+                book, where, self._clock, window_seconds=window_seconds, limit=limit
+            )
+
+    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+        with self._verb() as book:
+            return answering.repeats(book, limit, tenant)
+
+    async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
+        with self._verb() as book:
+            return answering.longest_running(book, limit, tenant)
+
+    # -- moving to another store ------------------------------------------------------------------------
+
+    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+        check_batch("jobs", limit, MAX_BATCH)
+        with self._verb() as book:
+            return moving.whole_jobs(book, limit, before)
+
+    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+        check_batch("jobs", len(jobs), MAX_BATCH)
+        with self._verb() as book:
+            return moving.place(book, jobs, self._clock.now())
+
+    # -- hints ------------------------------------------------------------------------------------------
+
+    def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AbstractAsyncContextManager[Wakeups]:
+        return self._book.hub.subscribe(topics=topics, finished=finished)
+
+    @contextmanager
+    def _verb(self) -> Iterator[Book]:
+        """The book, alone with it; what became due or ended meanwhile is hinted afterwards."""
+        if not self._open:
+            raise NotOpen(f"store {self.url} is not open; call open() first")
+        book = self._book
+        with book.lock:
+            book.guard = self._guard
+            yield book
+            ready, book.ready_topics = book.ready_topics, set()
+            ended, book.some_ended = book.some_ended, False
+            rescued = book.rescued
+            if rescued:
+                book.rescued = []
+        if rescued:
+            tell_rescued(self.on_rescued, rescued)
+        if ready:
+            book.hub.ready(ready)
+        if ended:
+            book.hub.finished()
+
+
+def _book_of(name: str) -> Book:
+    if not name:
+        return Book()
+    with _naming:
+        return _named.setdefault(name, Book())

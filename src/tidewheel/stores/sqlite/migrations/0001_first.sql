@@ -1,0 +1,257 @@
+-- The first schema. docs/decisions/0002-schema.md says which part of the product needs which column.
+-- Times are microseconds since 1970. Durations end in _us. State codes:
+--   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
+-- 0 and 1 are both shown as "pending": the difference only keeps delayed jobs out of the claim's way.
+
+CREATE TABLE tidewheel_jobs (
+    number              INTEGER PRIMARY KEY,
+    id                  BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
+    state               INTEGER NOT NULL CHECK (state BETWEEN 0 AND 5),
+    topic               TEXT    NOT NULL,
+    task                TEXT    NOT NULL,
+    tenant              TEXT    NOT NULL,
+    priority            INTEGER NOT NULL,
+    run_at              INTEGER NOT NULL,
+    created_at          INTEGER NOT NULL,
+    attempt             INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    max_attempts        INTEGER,
+    fence               INTEGER NOT NULL DEFAULT 0,
+    leased_until        INTEGER,
+    worker              TEXT,
+    claimed_at          INTEGER,
+    started_at          INTEGER,
+    finished_at         INTEGER,
+    prune_at            INTEGER,
+    suspect             INTEGER NOT NULL DEFAULT 0,
+    counts_if_lost       INTEGER NOT NULL DEFAULT 0,
+    cancel_requested    INTEGER NOT NULL DEFAULT 0,
+    blocked             INTEGER NOT NULL DEFAULT 0, -- jobs it waits for
+    awaited             INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it
+    timeout_us          INTEGER,
+    lease_us            INTEGER,
+    retention_us        INTEGER,
+    retention_failed_us INTEGER,
+    expires_at          INTEGER,
+    retry               TEXT,
+    key                 TEXT,
+    key_until           INTEGER,
+    correlation_id      TEXT,
+    user_id             TEXT,
+    service_id          TEXT,
+    limit_key           TEXT,
+    headers             TEXT,
+    error_summary       TEXT,
+    buried              INTEGER NOT NULL DEFAULT 0,
+    reserves            INTEGER NOT NULL DEFAULT 0,
+    timeouts            INTEGER NOT NULL DEFAULT 0,
+    releases            INTEGER NOT NULL DEFAULT 0,
+    buries              INTEGER NOT NULL DEFAULT 0,
+    kicks               INTEGER NOT NULL DEFAULT 0,
+    touches             INTEGER NOT NULL DEFAULT 0,
+    CHECK ((state = 2) = (leased_until IS NOT NULL)),
+    CHECK ((state > 2) = (finished_at IS NOT NULL))
+) STRICT;
+
+-- The claim reads this one from the left and nothing else: one lane after another, best job first.
+CREATE INDEX tidewheel_jobs_ready ON tidewheel_jobs (topic, task, priority DESC, number) WHERE state = 1;
+-- A million delayed jobs cost a claim one look at the left end of this.
+CREATE INDEX tidewheel_jobs_waiting ON tidewheel_jobs (run_at) WHERE state = 0 AND blocked = 0;
+-- Those of one topic, for who pulls jobs by hand. The tenant is there to be passed over without a look at the row.
+CREATE INDEX tidewheel_jobs_delayed ON tidewheel_jobs (topic, run_at, number, tenant) WHERE state = 0 AND blocked = 0;
+CREATE INDEX tidewheel_jobs_blocked ON tidewheel_jobs (number) WHERE blocked > 0;
+CREATE INDEX tidewheel_jobs_leased ON tidewheel_jobs (leased_until) WHERE state = 2;
+CREATE INDEX tidewheel_jobs_expiring ON tidewheel_jobs (expires_at)
+    WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
+CREATE INDEX tidewheel_jobs_prunable ON tidewheel_jobs (prune_at) WHERE prune_at IS NOT NULL;
+-- For people: newest first, whatever the other states hold.
+CREATE INDEX tidewheel_jobs_pending ON tidewheel_jobs (number) WHERE state < 2;
+CREATE INDEX tidewheel_jobs_completed ON tidewheel_jobs (number) WHERE state = 3;
+CREATE INDEX tidewheel_jobs_topic ON tidewheel_jobs (topic, number);
+-- With the lane, so that those of one are found without looking at the jobs of all others.
+CREATE INDEX tidewheel_jobs_ended_badly ON tidewheel_jobs (state, number, topic, task) WHERE state > 3;
+-- In the order in which they are kicked.
+CREATE INDEX tidewheel_jobs_failed ON tidewheel_jobs (topic, finished_at, number, tenant) WHERE state = 4;
+CREATE INDEX tidewheel_jobs_retrying ON tidewheel_jobs (number) WHERE attempt > 0 AND state < 2;
+CREATE INDEX tidewheel_jobs_correlation ON tidewheel_jobs (correlation_id, number)
+    WHERE correlation_id IS NOT NULL;
+CREATE INDEX tidewheel_jobs_key ON tidewheel_jobs (key, number) WHERE key IS NOT NULL;
+-- What a tenant sees is found among its own jobs. Without those of the root tenant, which pay nothing for it.
+CREATE INDEX tidewheel_jobs_tenant ON tidewheel_jobs (tenant, number) WHERE tenant <> 'root';
+-- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
+CREATE INDEX tidewheel_jobs_promoted ON tidewheel_jobs (run_at) WHERE run_at > created_at AND state = 1;
+
+-- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
+CREATE INDEX tidewheel_jobs_limited ON tidewheel_jobs (topic, tenant, limit_key)
+    WHERE state = 2 AND limit_key IS NOT NULL;
+-- Due jobs by key, so that those of a key without room are passed over together.
+CREATE INDEX tidewheel_jobs_lines ON tidewheel_jobs (topic, task, tenant, limit_key, priority DESC, number)
+    WHERE state = 1 AND limit_key IS NOT NULL;
+-- Who is first in strict order.
+CREATE INDEX tidewheel_jobs_in_order ON tidewheel_jobs (topic, tenant, limit_key, number)
+    WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0);
+
+-- Bodies live apart: an UPDATE of a row in SQLite rewrites all of it, and a claim must not rewrite 10 kB.
+CREATE TABLE tidewheel_bodies (
+    number  INTEGER PRIMARY KEY,
+    format  INTEGER NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
+    payload BLOB    NOT NULL
+) STRICT;
+
+CREATE TABLE tidewheel_results (
+    number INTEGER PRIMARY KEY,
+    result BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE tidewheel_progress (
+    number     INTEGER PRIMARY KEY,
+    percent    REAL,
+    message    TEXT,
+    stage      TEXT,
+    updated_at INTEGER,
+    checkpoint BLOB
+) STRICT;
+
+-- Attempts that did not complete. ordinal counts on across requeues, attempt starts again.
+CREATE TABLE tidewheel_attempts (
+    number     INTEGER NOT NULL,
+    ordinal    INTEGER NOT NULL,
+    attempt    INTEGER NOT NULL,
+    worker     TEXT,
+    started_at INTEGER,
+    ended_at   INTEGER NOT NULL,
+    error      TEXT    NOT NULL,
+    PRIMARY KEY (number, ordinal)
+) STRICT, WITHOUT ROWID;
+
+-- Steps that have finished; ordinal tells their order. The first output of a name stands.
+CREATE TABLE tidewheel_steps (
+    number      INTEGER NOT NULL,
+    name        TEXT    NOT NULL,
+    ordinal     INTEGER NOT NULL,
+    attempt     INTEGER NOT NULL,
+    worker      TEXT,
+    started_at  INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    output      BLOB    NOT NULL,
+    PRIMARY KEY (number, name)
+) STRICT, WITHOUT ROWID;
+
+-- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended.
+CREATE TABLE tidewheel_dependencies (
+    child     INTEGER NOT NULL,
+    parent    BLOB    NOT NULL, -- an id: it may be deleted before the child
+    place     INTEGER NOT NULL, -- in the order in which they were named
+    after_any INTEGER NOT NULL,
+    waits     INTEGER NOT NULL,
+    PRIMARY KEY (child, parent)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tidewheel_dependencies_parent ON tidewheel_dependencies (parent, child);
+CREATE INDEX tidewheel_dependencies_waiting ON tidewheel_dependencies (parent, child) WHERE waits = 1;
+
+-- Parents that have ended, until all who wait for them are told. State 6: deleted before it had ended.
+CREATE TABLE tidewheel_endings (
+    parent BLOB    PRIMARY KEY,
+    state  INTEGER NOT NULL CHECK (state BETWEEN 3 AND 6)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tidewheel_keys (
+    tenant TEXT    NOT NULL,
+    scope  TEXT    NOT NULL, -- the task, or the topic of a job without one
+    key    TEXT    NOT NULL,
+    number INTEGER NOT NULL,
+    PRIMARY KEY (tenant, scope, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tidewheel_topics (
+    topic        TEXT PRIMARY KEY,
+    paused_until INTEGER,
+    limits       TEXT -- JSON, as limits.py has it
+) STRICT, WITHOUT ROWID;
+
+-- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
+-- passed mean nothing.
+CREATE TABLE tidewheel_meters (
+    topic     TEXT    NOT NULL,
+    tenant    TEXT    NOT NULL,
+    limit_key TEXT    NOT NULL,
+    tat       INTEGER NOT NULL,
+    PRIMARY KEY (topic, tenant, limit_key)
+) STRICT;
+CREATE INDEX tidewheel_meters_over ON tidewheel_meters (tat);
+
+-- Kept with every write, so that statistics never count rows.
+CREATE TABLE tidewheel_counts (
+    tenant TEXT    NOT NULL,
+    topic  TEXT    NOT NULL,
+    task   TEXT    NOT NULL,
+    state  INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    PRIMARY KEY (tenant, topic, task, state)
+) STRICT, WITHOUT ROWID;
+
+-- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/histogram.py).
+-- Of all topics together: an hour is a few thousand rows, however many topics there are.
+CREATE TABLE tidewheel_minutes (
+    minute INTEGER NOT NULL,
+    metric INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    total  INTEGER NOT NULL,
+    PRIMARY KEY (minute, metric, bucket)
+) STRICT, WITHOUT ROWID;
+
+-- The same by lane, without the buckets: a row for each minute in which something happened, kept for six hours. The
+-- minute comes first, so that what is written next to each other in time is next to each other in the file.
+CREATE TABLE tidewheel_lane_minutes (
+    minute    INTEGER NOT NULL,
+    topic     TEXT    NOT NULL,
+    task      TEXT    NOT NULL,
+    enqueued  INTEGER NOT NULL,
+    completed INTEGER NOT NULL,
+    failed    INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    retried   INTEGER NOT NULL,
+    runs      INTEGER NOT NULL,
+    run_us    INTEGER NOT NULL,
+    waits     INTEGER NOT NULL,
+    wait_us   INTEGER NOT NULL,
+    PRIMARY KEY (minute, topic, task)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tidewheel_sequences (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO tidewheel_sequences (name, value) VALUES ('number', 0), ('fence', 0);
+
+CREATE TABLE tidewheel_workers (
+    name       TEXT PRIMARY KEY,
+    host       TEXT    NOT NULL,
+    pid        INTEGER NOT NULL,
+    version    TEXT    NOT NULL,
+    started_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL,
+    details    TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON; nobody's in particular.
+CREATE TABLE tidewheel_documents (
+    kind       TEXT    NOT NULL,
+    id         TEXT    NOT NULL,
+    body       BLOB    NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    version    INTEGER NOT NULL CHECK (version > 0),
+    PRIMARY KEY (kind, id)
+) STRICT;
+CREATE INDEX tidewheel_documents_newest ON tidewheel_documents (kind, created_at, id);
+CREATE INDEX tidewheel_documents_expiring ON tidewheel_documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
+
+-- Processes that want to be woken: a datagram to this port on the loopback interface.
+CREATE TABLE tidewheel_listeners (
+    port     INTEGER PRIMARY KEY,
+    ready    INTEGER NOT NULL,
+    finished INTEGER NOT NULL,
+    seen_at  INTEGER NOT NULL
+) STRICT;

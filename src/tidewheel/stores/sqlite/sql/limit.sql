@@ -1,0 +1,99 @@
+-- name: limits
+SELECT topic, limits FROM tidewheel_topics WHERE limits IS NOT NULL ORDER BY topic LIMIT ?
+
+-- name: limited_now
+-- Those that are not paused.
+SELECT topic, limits FROM tidewheel_topics
+WHERE limits IS NOT NULL AND (paused_until IS NULL OR paused_until <= ?) ORDER BY topic LIMIT ?
+
+-- name: due_since
+SELECT run_at FROM tidewheel_jobs WHERE number = ?
+
+-- name: limits_of
+SELECT limits FROM tidewheel_topics WHERE topic = ?
+
+-- name: limited_topics
+SELECT topic FROM tidewheel_topics WHERE limits IS NOT NULL
+
+-- name: how_many
+SELECT count(*) FROM tidewheel_topics WHERE limits IS NOT NULL AND topic <> ?
+
+-- name: set
+INSERT INTO tidewheel_topics (topic, limits) VALUES (?, ?)
+ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits
+
+-- name: mark_running
+-- What runs when a limit is set counts, too: from now on it is in the index of such jobs.
+UPDATE tidewheel_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit_key IS NULL
+
+-- name: fit_meter
+-- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as long.
+UPDATE tidewheel_meters SET tat = :furthest
+WHERE (topic, tenant, limit_key) = (:topic, '', '') AND tat > :furthest
+
+-- name: fit_key_meters
+UPDATE tidewheel_meters SET tat = :furthest
+WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND tat > :furthest
+
+-- name: remove
+UPDATE tidewheel_topics SET limits = NULL WHERE topic = ?
+
+-- name: forget_plain
+-- A row that says nothing would make every claim look at it.
+DELETE FROM tidewheel_topics WHERE topic = ? AND limits IS NULL AND paused_until IS NULL
+
+-- name: forget_pauses
+-- Those that have ended, for the same reason.
+DELETE FROM tidewheel_topics WHERE limits IS NULL AND paused_until <= ?
+
+-- name: fair_topics
+-- Their jobs are found by tenant, which takes a limit key: those without one get an empty one.
+SELECT topic FROM tidewheel_topics WHERE limits IS NOT NULL AND json_extract(limits, '$.fair')
+
+-- name: running
+SELECT tenant, limit_key, count(*) FROM tidewheel_jobs INDEXED BY tidewheel_jobs_limited
+WHERE state = 2 AND limit_key IS NOT NULL AND topic = ?
+GROUP BY tenant, limit_key
+
+-- name: has_due
+SELECT EXISTS (
+    SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_ready WHERE state = 1 AND topic = ? AND task = ?
+)
+
+-- name: walk
+-- The first due jobs of a lane.
+SELECT -priority, number, tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_ready
+WHERE state = 1 AND topic = ? AND task = ?
+ORDER BY priority DESC, number LIMIT ?
+
+-- name: next_line
+-- The next key of a lane that has due jobs, without a look at the jobs between.
+SELECT tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_lines
+WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
+ORDER BY tenant, limit_key LIMIT 1
+
+-- name: first_of_line
+SELECT -priority, number, tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_lines
+WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND {line}
+ORDER BY priority DESC, number LIMIT ?
+
+-- name: head_of_line
+-- Strict order: whoever is first among those that run, are due, or wait again after they were granted once.
+SELECT -priority, number, tenant, limit_key, state, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_in_order
+WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0) AND topic = ? AND {line}
+ORDER BY number LIMIT 1
+
+-- name: meter
+SELECT tat FROM tidewheel_meters WHERE topic = ? AND {line}
+
+-- name: set_meter
+INSERT INTO tidewheel_meters (topic, tenant, limit_key, tat) VALUES (?, ?, ?, ?)
+ON CONFLICT (topic, tenant, limit_key) DO UPDATE SET tat = excluded.tat
+
+-- name: mark_granted
+-- So that what runs of a limited topic is in the index of such jobs, whether it has a key or not.
+UPDATE tidewheel_jobs SET limit_key = ''
+WHERE number IN (SELECT value FROM json_each(?)) AND limit_key IS NULL
+
+-- name: forget_meters
+DELETE FROM tidewheel_meters WHERE rowid IN (SELECT rowid FROM tidewheel_meters WHERE tat <= ? ORDER BY tat LIMIT ?)

@@ -1,0 +1,33 @@
+-- name: crowds
+-- How many jobs there are of a topic, and in which stored state, whoever's they are.
+SELECT coalesce(sum(n) FILTER (WHERE topic = ?), 0), coalesce(sum(n) FILTER (WHERE state < 2), 0),
+       coalesce(sum(n) FILTER (WHERE state = 0), 0), coalesce(sum(n) FILTER (WHERE state = 3), 0),
+       coalesce(sum(n) FILTER (WHERE state = 4), 0), coalesce(sum(n) FILTER (WHERE state = 5), 0)
+FROM tidewheel_counts
+
+-- name: crowd_of_tenant
+SELECT coalesce(sum(n), 0) FROM tidewheel_counts WHERE {tenant}
+
+-- name: retrying
+-- How many, up to a limit: the index has nothing else.
+SELECT count(*) FROM (
+    SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_retrying WHERE attempt > 0 AND state < 2 LIMIT ?
+)
+
+-- name: blocked
+SELECT count(*) FROM (SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_blocked WHERE blocked > 0 LIMIT ?)
+
+-- name: topics_of_task
+SELECT DISTINCT topic FROM tidewheel_counts WHERE task = ?
+
+-- name: counted
+-- What counters are kept of has the columns that jobs have.
+SELECT coalesce(sum(j.n), 0) FROM tidewheel_counts j WHERE {tenant} AND {conditions}
+
+-- name: ends
+SELECT * FROM (SELECT number, created_at FROM tidewheel_jobs ORDER BY number LIMIT 1)
+UNION ALL
+SELECT * FROM (SELECT number, created_at FROM tidewheel_jobs ORDER BY number DESC LIMIT 1)
+
+-- name: sample
+SELECT number, created_at FROM tidewheel_jobs WHERE number >= ? ORDER BY number LIMIT 1

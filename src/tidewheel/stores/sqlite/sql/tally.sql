@@ -1,0 +1,24 @@
+-- name: add_to_tidewheel_counts
+ON CONFLICT (tenant, topic, task, state) DO UPDATE SET n = n + excluded.n
+
+-- name: add_to_tidewheel_minutes
+ON CONFLICT (minute, metric, bucket) DO UPDATE SET n = n + excluded.n, total = total + excluded.total
+
+-- name: add_to_tidewheel_lane_minutes
+ON CONFLICT (minute, topic, task) DO UPDATE
+SET enqueued = enqueued + excluded.enqueued, completed = completed + excluded.completed,
+    failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, retried = retried + excluded.retried,
+    runs = runs + excluded.runs, run_us = run_us + excluded.run_us, waits = waits + excluded.waits,
+    wait_us = wait_us + excluded.wait_us
+
+-- name: take_numbers
+UPDATE tidewheel_sequences SET value = value + ? WHERE name = ? RETURNING value
+
+-- name: last_gap
+-- When nobody could write for long, the last time (gaps.py); NULLs if never.
+SELECT (SELECT value FROM tidewheel_sequences WHERE name = 'gap_began'),
+       (SELECT value FROM tidewheel_sequences WHERE name = 'gap_ended')
+
+-- name: remember_gap
+INSERT INTO tidewheel_sequences (name, value) VALUES ('gap_began', ?), ('gap_ended', ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value

@@ -1,0 +1,535 @@
+"""The SQLite store: verbs on the outside, a writer thread and reader threads inside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+from uuid import UUID
+
+from tidewheel.clock import Clock, SystemClock
+from tidewheel.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
+from tidewheel.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from tidewheel.limits import HeldBack, TopicLimits
+from tidewheel.model import (
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Count,
+    Dependents,
+    Document,
+    Enqueued,
+    Head,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewDocument,
+    NewJob,
+    Page,
+    Report,
+    Rescued,
+    RescuedJob,
+    Settlement,
+    State,
+    Stats,
+    StepRecord,
+    TopicDepth,
+    TopicStats,
+    Verdict,
+    WorkerRecord,
+)
+from tidewheel.outcome import UNSEEN
+from tidewheel.stores.documents import check_documents, could_be
+from tidewheel.stores.endings import check_batch, tell_rescued
+from tidewheel.stores.joining import Untold
+from tidewheel.stores.protocol import (
+    MAX_BATCH,
+    MAX_DEPENDENTS,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    OnRescued,
+    StoreLimits,
+    Wakeups,
+)
+from tidewheel.stores.sqlite import (
+    ailing,
+    answering,
+    claiming,
+    depending,
+    doorbell,
+    enqueueing,
+    filing,
+    limiting,
+    managing,
+    moving,
+    pruning,
+    pulling,
+    reading,
+    registering,
+    rescuing,
+    settling,
+)
+from tidewheel.stores.sqlite.checking import check
+from tidewheel.stores.sqlite.claiming import is_due
+from tidewheel.stores.sqlite.connection import connect
+from tidewheel.stores.sqlite.doorbell import Doorbell, Registration
+from tidewheel.stores.sqlite.gathering import Gathering
+from tidewheel.stores.sqlite.lending import LentTransaction
+from tidewheel.stores.sqlite.location import check_location, parse_url
+from tidewheel.stores.sqlite.migrating import migrate, missing_steps
+from tidewheel.stores.sqlite.reader import Reader
+from tidewheel.stores.sqlite.shared_log import prove_shared_log
+from tidewheel.stores.sqlite.statistics import stats, topics
+from tidewheel.stores.sqlite.transaction import Transaction
+from tidewheel.stores.sqlite.writer import Writer, one_by_one
+from tidewheel.stores.wakeups import WakeupHub
+from tidewheel.whole import WholeJob
+
+R = TypeVar("R")
+
+_log = logging.getLogger("tidewheel.sqlite")
+
+
+class SqliteStore:
+    """Jobs in one SQLite file. Several processes of one machine may share it."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, limits: StoreLimits | None = None) -> None:
+        self.url = url
+        self._location = parse_url(url)
+        self._clock = clock or SystemClock()
+        self._limits = limits or StoreLimits()
+        self._hub = WakeupHub()
+        self._doorbell = Doorbell(self._hub, self._refresh_registration)
+        self._open: tuple[Writer, Reader, Gathering] | None = None
+        self.on_rescued: OnRescued | None = None
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._open is not None:
+            return
+        await asyncio.to_thread(check_location, self._location)
+        await asyncio.to_thread(prove_shared_log, self._location)
+        loop = asyncio.get_running_loop()
+        writer = await asyncio.to_thread(
+            Writer,
+            self._location,
+            self._clock,
+            self._limits,
+            self._doorbell,
+            loop,
+            self._tell_rescued,
+            _release,
+        )
+        reader = Reader(self._location, writer.presence)
+        self._open = (writer, reader, Gathering(reader))
+
+    async def close(self) -> None:
+        if self._open is None:
+            return
+        writer, reader, _ = self._open
+        try:
+            port = await asyncio.to_thread(self._doorbell.close)
+            if port is not None:
+                await writer.run(_unregister, port)
+        except (StoreError, OSError) as error:
+            # Others drop the port by themselves after a while.
+            _log.warning("this process is still listed for wake-ups: %s", error)
+        self._open = None
+        await asyncio.to_thread(reader.close)
+        await asyncio.to_thread(writer.close)
+
+    def _tell_rescued(self, jobs: Sequence[RescuedJob]) -> None:
+        tell_rescued(self.on_rescued, jobs)
+
+    def sibling(self) -> SqliteStore:
+        other = SqliteStore(self.url, clock=self._clock, limits=self._limits)
+        if self._open is not None:
+            other._location = replace(self._location, create=False)
+        other.on_rescued = self.on_rescued
+        return other
+
+    async def migrate(self, *, rls: bool = False) -> list[str]:
+        if rls:
+            raise ConfigurationError(
+                f"{self._location.path} is a SQLite file, which knows no roles; row-level security needs a "
+                "postgresql:// URL"
+            )
+        return await asyncio.to_thread(self._migrate)
+
+    async def missing_steps(self) -> list[str]:
+        return await self._reader.run(lambda connection: missing_steps(connection, self._location))
+
+    async def check(self) -> list[str]:
+        return await self._reader.run(lambda connection: check(connection, self._location))
+
+    async def now(self) -> int:
+        return self._clock.now()
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "store": "sqlite",
+            "file": self._location.path,
+            "sqlite": sqlite3.sqlite_version,
+            "synchronous": self._location.synchronous.lower(),
+        }
+
+    async def ailments(self) -> list[Ailment]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location, now))
+
+    @property
+    def deaf(self) -> bool:
+        return False  # a doorbell that does not ring is rung again by itself, see ``doorbell``
+
+    @property
+    def clock_step_seconds(self) -> float:
+        return 0.0 if self._open is None else self._open[0].guard.step_seconds
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        return await self._writer.run(enqueueing.enqueue, jobs, with_others=True) if jobs else []
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        claiming = self._writer.run(_claim, request, lasting=request.lasting)
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            # The writing thread goes on. What it grants to somebody who has left is free again at once.
+            claiming.add_done_callback(lambda done: self._give_back(_result_of(done, Claim(())).jobs))
+            raise
+
+    async def grant(
+        self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
+    ) -> Claimed | None:
+        granting = self._writer.run(_grant, pulling.Grant(job_id, tenant, worker, lease_seconds))
+        try:
+            return await asyncio.shield(granting)
+        except asyncio.CancelledError:  # likewise
+            granting.add_done_callback(lambda done: self._give_back([_result_of(done, None)]))
+            raise
+
+    def _give_back(self, jobs: Sequence[Claimed | None]) -> None:
+        settlements = [Settlement(job.lease, UNSEEN) for job in jobs if job is not None]
+        if settlements and self._open is not None:
+            self._open[0].post(_settle, settlements)
+
+    async def start(
+        self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
+    ) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        return await self._writer.run(_start, (leases, run_seconds, alone)) if leases else []
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        return await self._writer.run(_extend, (leases, lease_seconds)) if leases else []
+
+    async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        return await self._writer.run(_touch, (leases, lease_seconds)) if leases else []
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        check_batch("settlements", len(settlements), MAX_BATCH)
+        return await self._writer.run(_settle, settlements) if settlements else []
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        check_batch("reports", len(reports), MAX_BATCH)
+        return await self._writer.run(_report, reports) if reports else []
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: reading.steps(connection, lease, now))
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
+        check_batch("leases", len(leases), MAX_BATCH)
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: reading.cancel_requests(connection, leases, now))
+
+    async def begin(
+        self,
+        lease: Lease,
+        *,
+        lease_seconds: float,
+        seconds: float,
+        tenant: str,  # noqa: ARG002 - there are no row-level policies to tell it to
+        on_timeout: Callable[[], None],
+        run_seconds: float = 0.0,  # noqa: ARG002 - begins without recording a start
+    ) -> LentTransaction:
+        # Nobody can extend a lease meanwhile, so two thirds of each must be left when it is over.
+        seconds = min(seconds, lease_seconds / 3)
+        lent = LentTransaction(
+            self._location, lease, lease_seconds=lease_seconds, seconds=seconds, on_timeout=on_timeout
+        )
+        self._writer.lend(lent)
+        await lent.open()
+        return lent
+
+    # -- operating --------------------------------------------------------------------------------------
+
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_requeue, (job_ids, tenant)) if job_ids else []
+
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_cancel, (job_ids, tenant)) if job_ids else []
+
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_take_back, (job_ids, tenant)) if job_ids else []
+
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
+
+    async def kick(
+        self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
+    ) -> int:
+        check_batch("jobs", limit, MAX_BATCH)
+        return await self._writer.run(_kick, (topic, limit, tenant, failed_only)) if limit > 0 else 0
+
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._writer.run(_kick_jobs, (job_ids, tenant)) if job_ids else []
+
+    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+        return await self._writer.run(_rescue, limit)
+
+    async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
+        return await self._writer.run(_prune, limit, lasting=False)  # undone by a power cut, it is done again
+
+    async def pause(self, topic: str, until: int | None) -> None:
+        await self._writer.run(_pause, (topic, until))
+
+    async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
+        return await self._writer.run(_set_limits, (topic, limits))
+
+    async def limits(self) -> dict[str, TopicLimits]:
+        return await self._reader.run(limiting.limits)
+
+    async def held_back(self) -> list[HeldBack]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: limiting.find_held_back(connection, now))
+
+    async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: topics(connection, now, tenant))
+
+    # -- workers ----------------------------------------------------------------------------------------
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        await self._writer.run(_beat, worker)
+
+    async def leave(self, name: str, started_at: int) -> None:
+        await self._writer.run(_leave, (name, started_at))
+
+    async def workers(self) -> list[WorkerRecord]:
+        return await self._reader.run(registering.workers)
+
+    # -- documents --------------------------------------------------------------------------------------
+
+    async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
+        check_documents(documents)
+        return await self._writer.run(_write_documents, documents) if documents else []
+
+    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+        check_documents([document])
+        check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
+        return await self._writer.run(_enqueue_with, (document, jobs))
+
+    async def document(self, kind: str, document_id: str) -> Document | None:
+        if not could_be(kind, document_id):
+            return None
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: filing.read(connection, kind, document_id, now))
+
+    async def documents(
+        self, kind: str, *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[Document]:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: filing.listed(connection, kind, limit, before, now))
+
+    async def remove_document(self, kind: str, document_id: str) -> bool:
+        return could_be(kind, document_id) and await self._writer.run(_remove_document, (kind, document_id))
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def expect(self, untold: Untold) -> None:
+        """The doorbell rings by itself there."""
+
+    async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
+        if self._open is None:
+            raise NotOpen(f"the store {self.url} is not open")
+        return await self._open[2].get(job_id, tenant)
+
+    async def dependents(
+        self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
+    ) -> Dependents:
+        return await self._reader.run(
+            lambda connection: depending.dependents(connection, job_id, limit, tenant)
+        )
+
+    async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
+        check_batch("numbers", len(numbers), MAX_BATCH)
+        return await self._reader.run(lambda connection: pulling.job_ids(connection, numbers, tenant))
+
+    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+        now = self._clock.now()
+        if await self._reader.run(lambda connection: is_due(connection, now)):
+            await self._writer.run(_tend, None)
+        return await self._reader.run(lambda connection: pulling.peek(connection, topic, head, tenant, now))
+
+    async def depths(
+        self, topics: Sequence[str] | None = None, *, tenant: str | None = None
+    ) -> list[TopicDepth]:
+        check_batch("topics", len(topics or ()), MAX_BATCH)
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: pulling.depths(connection, topics, tenant, now))
+
+    async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
+        check_batch("jobs", len(job_ids), MAX_BATCH)
+        return await self._reader.run(lambda connection: reading.states(connection, job_ids, tenant))
+
+    async def list_jobs(
+        self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
+    ) -> Page:
+        now = self._clock.now()
+        return await self._reader.run(
+            lambda connection: reading.list_jobs(
+                connection, where, limit=limit, cursor=cursor, offset=offset, now=now
+            )
+        )
+
+    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: reading.count(connection, where, now, beyond=beyond))
+
+    async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
+        now = self._clock.now()
+        return await self._reader.run(lambda connection: stats(connection, now, window_seconds, tenant))
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
+        now = self._clock.now()
+        return await self._reader.run(
+            lambda connection: answering.lanes(connection, now, window_seconds, tenant)
+        )
+
+    async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
+        return await self._reader.run(lambda connection: answering.durations(connection, tenant))
+
+    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+        now = self._clock.now()
+        return await self._reader.run(
+            lambda connection: answering.find_failures(
+                connection, where, now, window_seconds=window_seconds, limit=limit
+            )
+        )
+
+    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+        return await self._reader.run(lambda connection: answering.repeats(connection, limit, tenant))
+
+    async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
+        return await self._reader.run(lambda connection: answering.longest_running(connection, limit, tenant))
+
+    # -- moving to another store ------------------------------------------------------------------------
+
+    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+        check_batch("jobs", limit, MAX_BATCH)
+        return await self._reader.run(lambda connection: moving.whole_jobs(connection, limit, before))
+
+    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+        check_batch("jobs", len(jobs), MAX_BATCH)
+        return await self._writer.run(_place, jobs) if jobs else []
+
+    # -- hints ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def wakeups(
+        self, *, topics: Collection[str] | None = (), finished: bool = False
+    ) -> AsyncIterator[Wakeups]:
+        async with self._hub.subscribe(topics=topics, finished=finished) as subscription:
+            ready = topics is None or bool(topics)
+            registration = self._doorbell.listen(ready=ready, finished=finished)
+            if registration is not None:
+                try:
+                    await self._writer.run(_register, registration)
+                    self._doorbell.registered(registration)
+                except StoreUnavailable as error:
+                    # A hint that cannot be ordered now is no reason not to start; it is tried again later.
+                    _log.warning("wake-ups are not registered, polling until they are: %s", error)
+            yield subscription
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    @property
+    def _writer(self) -> Writer:
+        if self._open is None:
+            raise NotOpen(f"the store {self.url} is not open")
+        return self._open[0]
+
+    @property
+    def _reader(self) -> Reader:
+        if self._open is None:
+            raise NotOpen(f"the store {self.url} is not open")
+        return self._open[1]
+
+    def _migrate(self) -> list[str]:
+        connection = connect(self._location)
+        try:
+            return migrate(connection, self._location, self._clock.now())
+        finally:
+            connection.close()
+
+    def _refresh_registration(self, registration: Registration) -> None:
+        if self._open is not None:
+            self._open[0].post(_register, registration)
+
+
+def _register_listener(transaction: Transaction, listener: Registration) -> None:
+    doorbell.register(transaction.connection, listener, transaction.now)
+
+
+def _unregister_listener(transaction: Transaction, port: int) -> None:
+    doorbell.unregister(transaction.connection, port)
+
+
+def _result_of(future: asyncio.Future[R], otherwise: R) -> R:
+    """What it came to, unless it came to nothing."""
+    return otherwise if future.cancelled() or future.exception() is not None else future.result()
+
+
+_claim = one_by_one(claiming.claim)
+_grant = one_by_one(pulling.grant)
+_start = one_by_one(settling.start)
+_extend = one_by_one(settling.extend)
+_touch = one_by_one(pulling.touch)
+_settle = one_by_one(depending.releasing(settling.settle))
+_report = one_by_one(settling.report)
+_requeue = one_by_one(managing.requeue)
+_cancel = one_by_one(depending.releasing(managing.cancel))
+_take_back = one_by_one(depending.releasing(managing.take_back))
+_delete = one_by_one(depending.releasing(managing.delete))
+_kick = one_by_one(pulling.kick)
+_kick_jobs = one_by_one(pulling.kick_jobs)
+_tend = one_by_one(pulling.tend)
+_release = one_by_one(depending.release)
+_rescue = one_by_one(rescuing.rescue)
+_prune = one_by_one(pruning.prune)
+_pause = one_by_one(managing.pause)
+_set_limits = one_by_one(limiting.set_limits)
+_place = one_by_one(moving.place)
+_beat = one_by_one(registering.beat)
+_leave = one_by_one(registering.leave)
+_write_documents = one_by_one(filing.write)
+_enqueue_with = one_by_one(enqueueing.enqueue_with)
+_remove_document = one_by_one(filing.remove)
+_register = one_by_one(_register_listener)
+_unregister = one_by_one(_unregister_listener)

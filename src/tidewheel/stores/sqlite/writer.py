@@ -1,0 +1,415 @@
+"""The one thread that writes, and the commits its callers share.
+
+Callers hand in operations and wait. The thread takes everything that has gathered, runs it in one
+transaction, commits once (one fsync) and answers everybody. While it commits, the next batch gathers. One
+caller alone pays nothing for it; a hundred concurrent ones pay a hundredth of an fsync each.
+
+Those who are answered together often call again at once, one after another. What they say in the turn of the
+event loop in which they are told is handed over in one piece: passing it on call by call would cost as much
+as writing it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import operator
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeVar, cast
+
+from tidewheel.clock import Clock
+from tidewheel.clock_guard import ClockGuard
+from tidewheel.errors import StoreError, TidewheelError
+from tidewheel.model import RescuedJob
+from tidewheel.stores.freed_room import FreedRoom
+from tidewheel.stores.protocol import StoreLimits
+from tidewheel.stores.sqlite.checkpoint import Checkpointer
+from tidewheel.stores.sqlite.committing import commit
+from tidewheel.stores.sqlite.connection import UNREADABLE, begin_immediate, connect, translate
+from tidewheel.stores.sqlite.doorbell import Doorbell
+from tidewheel.stores.sqlite.home import Home
+from tidewheel.stores.sqlite.lending import LentTransaction
+from tidewheel.stores.sqlite.location import Location
+from tidewheel.stores.sqlite.presence import Presence
+from tidewheel.stores.sqlite.transaction import Grants, NotAsHoped, Transaction, savepoint
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+# Takes the arguments of several callers at once; answers each with a result, or an error of its own.
+Operation = Callable[[Transaction, Sequence[A]], "Sequence[R | TidewheelError]"]
+
+MAX_GROUP = 2000
+"""Most operations in one transaction: bounds how long the first caller waits for the last one's work."""
+
+
+COURTESY_SECONDS = 0.001
+"""How long the lock is left to another process that waits for it, which tries every half a millisecond."""
+
+_operation_of = operator.attrgetter("operation")
+_log = logging.getLogger("tidewheel.sqlite")
+
+
+@dataclass(slots=True)
+class _Call:
+    operation: Operation[Any, Any]
+    argument: Any
+    future: asyncio.Future[Any] | None  # None: nobody waits for the answer
+    lasting: bool = True
+    answer: Any = None
+    error: BaseException | None = None
+
+
+class Writer:
+    """Owns the writing connection and its thread. Its callers are on the event loop that opened the store."""
+
+    def __init__(
+        self,
+        location: Location,
+        clock: Clock,
+        limits: StoreLimits,
+        doorbell: Doorbell,
+        loop: asyncio.AbstractEventLoop,
+        rescued: Callable[[Sequence[RescuedJob]], None],
+        afterwards: Operation[None, None],
+    ) -> None:
+        self._location = location
+        self._afterwards = afterwards  # what goes on where a transaction has left more to do
+        self._clock = clock
+        self._limits = limits
+        self.guard = ClockGuard(clock)
+        self.guard.saw(clock.now())
+        self._grants = Grants()
+        self._doorbell = doorbell
+        self._calls: queue.SimpleQueue[list[_Call] | LentTransaction | None] = queue.SimpleQueue()
+        self._next: LentTransaction | None = None  # its turn is after the calls just gathered
+        self._loop = loop
+        self._rescued = rescued
+        self._gathered: list[_Call] | None = None  # while the turn is not over in which callers are told
+        self._home = Home()
+        self._room = FreedRoom()
+        self._closed = False
+        self._connection = connect(location)
+        self._syncs = location.synchronous == "FULL"
+        self.presence = Presence(location)
+        self._checkpointer = Checkpointer(location, self._connection)
+        self._thread = threading.Thread(target=self._run, name="tidewheel-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def run(
+        self, operation: Operation[A, R], argument: A, *, with_others: bool = False, lasting: bool = True
+    ) -> asyncio.Future[R]:
+        """Have ``operation`` done in the next transaction; the answer comes once that is durable.
+
+        Not ``lasting``: a power cut may undo it, as long as nothing came after it that is durable.
+
+        ``with_others``: it may wait for the end of this turn of the event loop, to be handed over with what
+        others say in it. Not for settlements: the next in this turn may be a handler that blocks the loop.
+        """
+        self._home.check()
+        if self._closed:
+            raise StoreError("the store is closed")
+        future: asyncio.Future[R] = self._loop.create_future()
+        call = _Call(operation, argument, future, lasting)
+        if with_others and self._gathered is not None:
+            self._gathered.append(call)
+        else:
+            self._calls.put([call])
+        return future
+
+    def post(self, operation: Operation[A, Any], argument: A) -> None:
+        """Have it done without waiting, from any thread. For hints: nobody learns whether it failed."""
+        if not self._home.left and not self._closed:
+            self._calls.put([_Call(operation, argument, None)])
+
+    def lend(self, transaction: LentTransaction) -> None:
+        """Have it begun when its turn comes, after what was asked for before it."""
+        self._home.check()
+        if self._closed:
+            raise StoreError("the store is closed")
+        self._calls.put(transaction)
+
+    def close(self) -> None:
+        """Finish every accepted call, then let go of the connection. Blocks; call it off the event loop."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._home.left:
+            return  # the thread and its connection belong to the parent
+        self._calls.put(None)
+        self._thread.join()
+
+    # -- on the callers' event loop -----------------------------------------------------------------------
+
+    def _tell(self, calls: list[_Call]) -> None:
+        """Give the callers their answers. They run next, one after the other, and then ``_hand_over``."""
+        if self._gathered is None:
+            self._gathered = []
+        try:
+            for call in calls:
+                future = call.future
+                if future is None or future.done():
+                    continue
+                if call.error is not None:
+                    future.set_exception(call.error)
+                else:
+                    future.set_result(call.answer)
+        finally:
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        calls, self._gathered = self._gathered or [], None
+        if self._closed:
+            self._refuse(calls)
+            return
+        for start in range(0, len(calls), MAX_GROUP):
+            self._calls.put(calls[start : start + MAX_GROUP])
+
+    # -- on any thread ------------------------------------------------------------------------------------
+
+    def _answer(self, calls: list[_Call]) -> None:
+        """One message for all."""
+        try:
+            self._loop.call_soon_threadsafe(self._tell, calls)
+        except RuntimeError:
+            # The callers' loop was closed while they waited: nobody is left to answer.
+            if not self._loop.is_closed():
+                raise
+
+    def _refuse(self, calls: list[_Call]) -> None:
+        for call in calls:
+            call.error = StoreError("the store was closed before this could be done")
+        if calls:
+            self._answer(calls)
+
+    # -- on the writer's thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (work := self._gather()) is not None:
+                self._doorbell.heard_waiter = False
+                if isinstance(work, LentTransaction):
+                    committed = self._lend(work)
+                else:
+                    committed = self._write(work)
+                    self._answer(work)
+                if committed:
+                    self._tidy()
+                if self._doorbell.heard_waiter:
+                    time.sleep(COURTESY_SECONDS)
+        finally:
+            # Also when a bug ends this thread: nobody may wait for an answer that will not come.
+            self._closed = True
+            left: list[_Call] = []
+            if self._next is not None:
+                self._next.refuse(StoreError("the store was closed before this could be done"))
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    more = self._calls.get_nowait()
+                    if isinstance(more, LentTransaction):
+                        more.refuse(StoreError("the store was closed before this could be done"))
+                    else:
+                        left += more or ()
+            self._refuse(left)
+            self._give_hint(self._room.take_all(), finished=False)
+            self._checkpointer.close()
+            self._connection.close()
+
+    def _gather(self) -> list[_Call] | LentTransaction | None:
+        """What has come in; waits for the first. None when the store is being closed."""
+        lent, self._next = self._next, None
+        if lent is not None:
+            return lent
+        calls: list[_Call] = []
+        more = self._wait()
+        while more is not None:
+            if isinstance(more, LentTransaction):
+                if not calls:
+                    return more
+                self._next = more
+                return calls
+            # A caller that gave up before its turn gets nothing written.
+            calls += [call for call in more if call.future is None or not call.future.cancelled()]
+            if len(calls) >= MAX_GROUP:
+                return calls
+            try:
+                more = self._calls.get_nowait()
+            except queue.Empty:
+                return calls
+        if calls:
+            self._calls.put(None)  # after these
+            return calls
+        return None
+
+    def _wait(self) -> list[_Call] | LentTransaction | None:
+        """For the first to come in. Whoever else waits for room learns of it meanwhile."""
+        while (seconds := self._room.due_in(time.monotonic())) is not None:
+            try:
+                return self._calls.get(timeout=seconds)
+            except queue.Empty:
+                self._give_hint(self._room.take_due(time.monotonic()), finished=False)
+        return self._calls.get()
+
+    def _write(self, calls: list[_Call]) -> bool:
+        """One transaction for all of them. What fails here fails for every caller, and left nothing.
+
+        Where a failing disk makes that uncertain, the error says so.
+        """
+        connection = self._connection
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")  # an earlier one failed; what it left is nobody's
+            self._choose_sync(connection, lasting=any(call.lasting for call in calls))
+            try:
+                self._write_all(connection, calls, hopeful=True)
+            except sqlite3.OperationalError:
+                raise  # the database, not a caller: the whole transaction fails
+            except Exception as error:
+                if len(calls) == 1 and not isinstance(error, NotAsHoped):
+                    raise  # there are no neighbours to protect
+                self._write_all(connection, calls, hopeful=False)
+        except (sqlite3.Error, *UNREADABLE) as error:
+            failure = translate(error, self._location)
+            for call in calls:
+                call.error = failure
+            return False
+        except BaseException as error:
+            for call in calls:
+                call.error = error
+            return False
+        return True
+
+    def _write_all(self, connection: sqlite3.Connection, calls: list[_Call], *, hopeful: bool) -> None:
+        """``hopeful``: nobody is protected from a neighbour's error, because there hardly ever is one."""
+        transaction = self._begin(connection, hopeful=hopeful)
+        try:
+            for _, group in groupby(calls, key=_operation_of):
+                if hopeful:
+                    _run_operation(transaction, list(group))
+                else:
+                    self._run_guarded(transaction, list(group))
+            self._commit(transaction)
+        except BaseException:
+            # After some errors (a full disk) SQLite has rolled back by itself.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _choose_sync(self, connection: sqlite3.Connection, *, lasting: bool) -> None:
+        """Whether the next commit is synced. One that is takes all before it along: they are in one log."""
+        if self._location.synchronous == "FULL" and lasting != self._syncs:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+            self._syncs = lasting
+
+    def _begin(self, connection: sqlite3.Connection, *, hopeful: bool = False) -> Transaction:
+        """Take the write lock."""
+        begin_immediate(connection, self._location, self._make_heard)
+        return Transaction(
+            connection, self._clock.now(), self._limits, self._grants, hopeful, guard=self.guard
+        )
+
+    def _commit(self, transaction: Transaction) -> None:
+        """What happened meanwhile is counted and made known; then it is durable."""
+        transaction.tally.write(transaction.connection)
+        # Before the commit, so that waking up takes no time of its own: a claim needs the write lock, and
+        # gets it when the commit is done.
+        self._give_hint(transaction.ready_topics | self._tell_of_room(transaction), finished=False)
+        self.presence.check(in_transaction=True)
+        commit(transaction.connection, self._location, self._make_heard)
+        # After the commit: whoever waits for results only reads, and would find none yet.
+        self._give_hint(set(), finished=transaction.finished)
+        if transaction.rescued:
+            self._rescued(transaction.rescued)
+        if transaction.afterwards:
+            self.post(self._afterwards, None)
+
+    def _tell_of_room(self, transaction: Transaction) -> set[str]:
+        """Who is here learns at once of what came free; the topics that others are to be told of."""
+        now = time.monotonic()
+        if transaction.room:
+            self._room.change(transaction.room, now)
+            freed = {topic for topic, places in transaction.room.items() if places > 0}
+            if freed:
+                self._doorbell.ring_here(freed)
+        return self._room.take_due(now)
+
+    def _lend(self, lent: LentTransaction) -> bool:
+        """Begin a handler's own transaction, and serve nobody else until it is over; whether it committed."""
+        if not lent.wanted:
+            return False
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = connect(self._location, lent=True)
+            return lent.serve(self._begin(connection), self._commit, self._clock.now)
+        except BaseException as error:
+            lent.refuse(translate(error, self._location) if isinstance(error, sqlite3.Error) else error)
+            return False
+        finally:
+            if connection is not None:
+                lent.let_go(connection)
+
+    def _make_heard(self) -> None:
+        try:
+            self._doorbell.knock(self._connection)
+        except sqlite3.Error as error:
+            _log.debug("nobody could be asked for the write lock: %s", error)
+
+    def _give_hint(self, ready_topics: set[str], *, finished: bool) -> None:
+        try:
+            self._doorbell.ring(self._connection, ready_topics, finished=finished)
+        except Exception as error:
+            # Nobody's work may fail for it, and this thread must live: the next commit gives one again.
+            self._checkpointer.failed(error)
+
+    def _tidy(self) -> None:
+        """After everybody has their answer: a checkpoint takes longer than a commit."""
+        try:
+            self._checkpointer.after_commit()
+        except Exception as error:
+            self._checkpointer.failed(error)  # likewise
+
+    def _run_guarded(self, transaction: Transaction, group: list[_Call]) -> None:
+        """Run one operation for several callers; if it raises, find out whose fault it was."""
+        connection = transaction.connection
+        part = transaction.part()
+        try:
+            with savepoint(connection, "tidewheel_group"):
+                _run_operation(part, group)
+        except sqlite3.OperationalError:
+            raise  # the database, not a caller: the whole transaction fails
+        except Exception as error:
+            if not connection.in_transaction:
+                raise  # SQLite rolled everything back by itself: there is nothing left to save
+            if len(group) == 1:
+                damage = isinstance(error, (sqlite3.Error, *UNREADABLE))
+                group[0].error = translate(error, self._location) if damage else error
+                return
+            for call in group:
+                self._run_guarded(transaction, [call])
+        else:
+            transaction.take_in(part)
+
+
+def _run_operation(transaction: Transaction, group: list[_Call]) -> None:
+    answers = group[0].operation(transaction, [call.argument for call in group])
+    for call, answer in zip(group, answers, strict=True):
+        if isinstance(answer, TidewheelError):
+            call.error = answer
+        else:
+            call.answer = answer
+
+
+def one_by_one(function: Callable[[Transaction, A], R]) -> Operation[A, R]:
+    """An operation that has nothing to gain from being merged: each argument in turn."""
+
+    def operation(transaction: Transaction, arguments: Sequence[A]) -> Sequence[R | TidewheelError]:
+        return [function(transaction, argument) for argument in arguments]
+
+    return cast("Operation[A, R]", operation)

@@ -1,0 +1,36 @@
+"""What tests of programs that use Tidewheel need; also the suites Tidewheel tests its own stores with.
+
+* :class:`in_memory`, :func:`inline`: an app's tasks without a database, without a worker process
+* :func:`enqueued`: which jobs a piece of code enqueued
+* :class:`FrozenClock`: time that passes when the test says so
+* ``tidewheel.testing.conformance``: the store conformance suite, ``tidewheel.testing.agreement``: random
+  verbs on several stores at once (both need the ``test`` extra)
+
+What it offers is imported when it is first asked for: pytest loads ``tidewheel.testing.plugin`` wherever
+Tidewheel is installed, also for tests that have nothing to do with it.
+"""
+
+TYPE_CHECKING = False  # as type checkers know it
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tidewheel.testing.apps import enqueued, in_memory, inline
+    from tidewheel.testing.clock import FrozenClock
+
+_HOME_OF = {"FrozenClock": "clock", "enqueued": "apps", "in_memory": "apps", "inline": "apps"}
+
+
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted(__all__)
+
+
+__all__ = ["FrozenClock", "enqueued", "in_memory", "inline"]

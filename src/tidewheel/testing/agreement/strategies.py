@@ -1,0 +1,200 @@
+"""What the machine may say: few names and round times, so that jobs meet."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from tidewheel.conditions import NEVER, Compare, Comparison, Field, Not
+from tidewheel.limits import LimitsOrigin, Rate, TopicLimits
+from tidewheel.model import (
+    BodyFormat,
+    FailureOrigin,
+    Head,
+    JobError,
+    KeyLifetime,
+    Lane,
+    NewDocument,
+    NewJob,
+    NewStep,
+    OnDuplicate,
+    Progress,
+    Shown,
+    State,
+    WorkerRecord,
+)
+from tidewheel.outcome import Cancelled, Completed, Failed, Released, Retried
+from tidewheel.testing.agreement.conditions import conditions
+
+topics = st.sampled_from(["a", "b", "c"])
+tasks = st.sampled_from(["", "", "x", "y", "a"])  # "a" is a topic, too: keys of both meet
+tenants = st.sampled_from(["root", "root", "other"])
+some_tenant = st.sampled_from([None, None, None, "root", "other", "nobody"])
+priorities = st.sampled_from([0, 0, 0, -1, 1, 5, -2000])
+keys = st.sampled_from([None, None, None, "k", "m"])
+delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 30.0, 60.0, 3600.0])
+lease_lengths = st.sampled_from([5.0, 30.0, 60.0])
+run_times = st.sampled_from([None, 0.0, 0.25, 7.5])
+payloads = st.sampled_from(
+    [
+        b"{}",
+        b'"hit"',
+        b'{"name":"\xc3\xa9"}',
+        b'{"n":1,"list":["hit",{"name":"1"}]}',
+        b'{"n":1.5,"list":[null]}',
+    ]
+)
+texts = st.sampled_from(["hit", "é", "boom", "worker_lost", "job_canceled: ", "expired", "nowhere"])
+yes_or_no = st.booleans()
+heads = st.sampled_from(Head)
+some_topics = st.one_of(st.none(), st.lists(st.sampled_from(["a", "b", "c", "nowhere"]), max_size=3))
+windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
+limits = st.sampled_from([1, 2, 1000])
+
+_of_user = Compare(Field.USER_ID, Comparison.EQUAL, "u")
+row_filters = st.sampled_from([None, None, None, None, _of_user, Not(_of_user), NEVER])
+"""About what no verb changes: within a call, stores may look at jobs before or after its own changes."""
+
+_nobody = UUID(int=0)
+
+new_jobs: st.SearchStrategy[NewJob] = st.builds(
+    NewJob,
+    id=st.just(_nobody),
+    topic=topics,
+    task=tasks,
+    payload=payloads,
+    format=st.sampled_from(BodyFormat),
+    tenant=tenants,
+    priority=priorities,
+    delay=delays,
+    max_attempts=st.sampled_from([1, 2, 3, None]),
+    timeout=st.sampled_from([None, 1.5]),
+    retry=st.sampled_from([None, '{"kind":"fixed"}']),
+    lease_seconds=st.sampled_from([None, None, 10.0]),
+    key=keys,
+    key_until=st.sampled_from(KeyLifetime),
+    on_duplicate=st.sampled_from(OnDuplicate),
+    expires_in=st.sampled_from([None, None, None, 0.0, 20.0, 60.0]),
+    retention=st.sampled_from([None, 0.0, 60.0, 3600.0]),
+    retention_failed=st.sampled_from([None, 0.0, 60.0]),
+    correlation_id=st.sampled_from([None, "c"]),
+    user_id=st.sampled_from([None, "u"]),
+    service_id=st.sampled_from([None, "s"]),
+    limit_key=st.sampled_from([None, None, "a", "b"]),
+    headers=st.sampled_from([None, "{}"]),
+    only=row_filters,
+)
+due_offsets = st.sampled_from([None, None, None, -60.0, 0.0, 30.0])
+"""Seconds from now for ``run_at``; None leaves it to ``delay``."""
+
+lanes = st.builds(Lane, topics, st.sampled_from([None, None, "", "x", "y"]))
+free_slots = st.sampled_from([None, None, None, 0, 1, 2])
+_rates = st.sampled_from([None, None, Rate(1, 60, 1), Rate(3, 1.0, 2), Rate(10, 60)])
+limits_of_topics = st.one_of(
+    st.none(),
+    st.builds(
+        TopicLimits,
+        concurrency=st.sampled_from([None, 2, 3]),
+        rate=_rates,
+        key_concurrency=st.sampled_from([None, 1]),
+        key_rate=_rates,
+        ordered=st.booleans(),
+        fair=st.just(True),
+        weights=st.sampled_from([{}, {"other": 2}]),
+        origin=st.sampled_from(LimitsOrigin),
+    ),
+    st.builds(
+        TopicLimits,
+        concurrency=st.sampled_from([1, 2, 5]),
+        key_concurrency=st.sampled_from([None, 1]),
+        key_rate=_rates,
+        ordered=st.booleans(),
+        origin=st.sampled_from(LimitsOrigin),
+    ),
+)
+topic_limits = st.dictionaries(topics, st.sampled_from([0, 1, 2]), max_size=2)
+
+errors = st.builds(
+    JobError,
+    code=st.sampled_from(["boom", "other"]),
+    message=st.sampled_from(["it broke", 'a "quoted"\nline', "hit " * 80]),
+    retryable=st.booleans(),
+    details=st.sampled_from([None, {"at": [1, 2.5, None]}]),
+    traceback=st.sampled_from([None, "line 1\nline 2"]),
+)
+outcomes = st.one_of(
+    st.builds(Completed, st.sampled_from([None, b"null", b'"done"'])),
+    st.builds(Retried, delays, errors),
+    st.builds(Retried, st.just(0.0), errors),
+    st.builds(Failed, errors, st.sampled_from(FailureOrigin), st.sampled_from([None, None, -1])),
+    st.builds(Released, delays, st.sampled_from([None, None, 3]), st.booleans()),
+    st.builds(Released, delays, st.none(), st.just(False), st.just(False)),
+    st.builds(Cancelled, errors),
+)
+progresses = st.one_of(
+    st.none(),
+    st.builds(
+        Progress,
+        st.sampled_from([0.0, 33.3, 100.0]),
+        st.sampled_from([None, "rendering"]),
+        st.sampled_from([None, "two"]),
+    ),
+)
+checkpoints = st.sampled_from([None, None, b"", b"page 3"])
+steps = st.one_of(
+    st.none(),
+    st.builds(
+        NewStep,
+        st.sampled_from(["fetch", "store", "é"]),
+        st.sampled_from([b"null", b"1", b'{"rows":[1,2]}']),
+        st.sampled_from([0.0, 0.25]),
+    ),
+)
+
+worker_names = st.sampled_from(["anna", "bert", "carl"])
+worker_starts = st.sampled_from([1, 2])
+workers = st.builds(
+    WorkerRecord,
+    name=worker_names,
+    host=st.just("box"),
+    pid=st.sampled_from([1, 4711]),
+    version=st.just("0.1.0"),
+    started_at=worker_starts,
+    lanes=st.lists(lanes, max_size=2).map(tuple),
+    running=st.sampled_from([0, 3]),
+    stuck=st.sampled_from([0, 2]),
+    loop_lag_seconds=st.sampled_from([0.0, 0.0125, 3.1]),
+)
+
+document_kinds = st.sampled_from(["note", "note", "other"])
+document_ids = st.sampled_from(["a", "A", "é"])
+documents = st.builds(
+    NewDocument,
+    kind=document_kinds,
+    id=document_ids,
+    body=st.sampled_from([b"{}", b"\x00\xff"]),
+    only_version=st.sampled_from([None, 0, 1, 2]),
+)
+document_lives = st.sampled_from([None, None, 0.0, 30.0])
+"""Seconds from now until one expires."""
+
+filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "topic": topics,
+        "task": st.sampled_from(["", "x", "y", "unknown"]),
+        "state": st.sampled_from([*State, *Shown]),
+        "tenant": tenants,
+        "key": st.sampled_from(["k", "m"]),
+        "correlation_id": st.just("c"),
+        "created_after": st.sampled_from([0.0, 30.0, 60.0, 90.0]),
+        "created_before": st.sampled_from([30.0, 60.0, 90.0, 3600.0]),
+        "text": texts,
+        "condition": conditions,
+    },
+)
+"""Of ``JobFilter``; times are seconds since the machine was started."""
+
+passing_times = st.sampled_from([0.000001, 1.0, 4.999999, 5.0, 30.0, 60.0, 3600.0, 48 * 3600.0])

@@ -1,0 +1,175 @@
+"""Documents: small things beside the jobs, such as keys, users and lines of the audit log (Q33)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tidewheel.clock import seconds_to_microseconds
+from tidewheel.errors import InvalidInput, LimitExceeded
+from tidewheel.model import Document, NewDocument
+from tidewheel.stores.protocol import MAX_BATCH, MAX_DOCUMENT_BYTES, Store
+from tidewheel.testing.clock import FrozenClock
+from tidewheel.testing.conformance.building import put
+
+
+async def _write(store: Store, document: NewDocument) -> int | None:
+    [version] = await store.write_documents([document])
+    return version
+
+
+async def _ids(store: Store, kind: str = "note", limit: int = MAX_BATCH) -> list[str]:
+    return [document.id for document in await store.documents(kind, limit=limit)]
+
+
+async def test_a_document_comes_back_as_it_was_written(store: Store, clock: FrozenClock) -> None:
+    """Every byte of it, with the store's own times, in its own kind only."""
+    body = bytes(range(256))
+    assert await _write(store, NewDocument("note", "é 'quoted'", body, clock.now() + 1)) == 1
+    assert await store.document("note", "é 'quoted'") == Document(
+        "note", "é 'quoted'", body, clock.now(), clock.now(), clock.now() + 1, 1
+    )
+    assert await store.document("other", "é 'quoted'") is None
+    assert await store.document("note", "é") is None
+
+
+async def test_a_second_write_takes_the_place_of_the_first(store: Store, clock: FrozenClock) -> None:
+    """The version grows; it stays as old as it was."""
+    made_at = clock.now()
+    await _write(store, NewDocument("note", "a", b"1", clock.now() + seconds_to_microseconds(60)))
+    clock.advance(5)
+    assert await _write(store, NewDocument("note", "a", b"2")) == 2
+    assert await store.document("note", "a") == Document("note", "a", b"2", made_at, clock.now(), None, 2)
+
+
+async def test_a_write_under_a_condition_tells_whether_it_was_made(store: Store) -> None:
+    """Only where there is none, or only over the version one has read; what does not fit changes nothing."""
+    assert await _write(store, NewDocument("note", "a", b"1", only_version=1)) is None
+    assert await store.document("note", "a") is None
+    assert await _write(store, NewDocument("note", "a", b"1", only_version=0)) == 1
+    assert await _write(store, NewDocument("note", "a", b"2", only_version=0)) is None
+    assert await _write(store, NewDocument("note", "a", b"2", only_version=2)) is None
+    assert await _write(store, NewDocument("note", "a", b"3", only_version=1)) == 2
+    found = await store.document("note", "a")
+    assert found is not None
+    assert (found.body, found.version) == (b"3", 2)
+
+
+async def test_of_many_that_write_where_there_is_none_one_does(store: Store) -> None:
+    """However they meet: this is how a secret is made once."""
+    written = await asyncio.gather(
+        *(_write(store, NewDocument("secret", "s", b"%d" % number, only_version=0)) for number in range(10))
+    )
+    assert sorted(written, key=lambda version: version or 0) == [None] * 9 + [1]
+    found = await store.document("secret", "s")
+    assert found is not None
+    assert found.body == b"%d" % written.index(1)
+
+
+async def test_documents_are_written_many_at_a_time_each_under_its_own_condition(store: Store) -> None:
+    """One that does not fit does not keep the others out."""
+    await _write(store, NewDocument("note", "b", b"old"))
+    new = [NewDocument("note", name, b"new", only_version=0) for name in ("c", "b", "a")]
+    assert await store.write_documents(new) == [1, None, 1]
+    assert await _ids(store) == ["c", "b", "a"]
+    assert await store.write_documents([]) == []
+
+
+async def test_a_kind_is_listed_newest_first_page_by_page(store: Store, clock: FrozenClock) -> None:
+    """Of equal age by id, whatever language the database speaks; writing again makes none younger."""
+    for name in ("B", "a"):
+        await _write(store, NewDocument("note", name, b""))
+    clock.advance(1)
+    await store.write_documents([NewDocument("note", name, b"") for name in ("ä", "b", "A")])
+    await _write(store, NewDocument("note", "B", b"again"))
+    await _write(store, NewDocument("other", "z", b""))
+    assert await _ids(store) == ["ä", "b", "A", "a", "B"]
+    first = await store.documents("note", limit=2)
+    last = first[-1]
+    second = await store.documents("note", limit=2, before=(last.created_at, last.id))
+    assert [document.id for document in second] == ["A", "a"]
+    last = second[-1]
+    third = await store.documents("note", limit=2, before=(last.created_at, last.id))
+    assert [document.id for document in third] == ["B"]
+
+
+async def test_an_expired_document_is_gone(store: Store, clock: FrozenClock) -> None:
+    """At that instant, for every verb, whether or not anything was pruned; what comes after it is new."""
+    await _write(store, NewDocument("note", "a", b"1", clock.now() + seconds_to_microseconds(60)))
+    await _write(store, NewDocument("note", "b", b"1", clock.now() + seconds_to_microseconds(60)))
+    clock.advance(59.999999)
+    assert await _ids(store) == ["b", "a"]
+    clock.advance(0.000001)
+    assert await _ids(store) == []
+    assert await store.document("note", "a") is None
+    assert not await store.remove_document("note", "b")
+    assert await _write(store, NewDocument("note", "a", b"2", only_version=1)) is None
+    assert await _write(store, NewDocument("note", "a", b"2", only_version=0)) == 1
+    assert await store.document("note", "a") == Document("note", "a", b"2", clock.now(), clock.now(), None, 1)
+
+
+async def test_pruning_forgets_expired_documents_a_few_at_a_time(store: Store, clock: FrozenClock) -> None:
+    """It counts jobs only, and leaves alone what has not expired."""
+    end = clock.now() + seconds_to_microseconds(60)
+    await store.write_documents([NewDocument("note", str(number), b"", end + number) for number in range(3)])
+    await _write(store, NewDocument("note", "kept", b""))
+    clock.advance(61)
+    assert await store.prune(2) == {}
+    assert await store.prune(2) == {}
+    assert await _ids(store) == ["kept"]
+
+
+async def test_a_removed_document_is_gone(store: Store) -> None:
+    """The others stay; removing it twice says so."""
+    await store.write_documents([NewDocument("note", "a", b""), NewDocument("other", "a", b"")])
+    assert await store.remove_document("note", "a")
+    assert not await store.remove_document("note", "a")
+    assert (await _ids(store), await _ids(store, "other")) == ([], ["a"])
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "a" * 100_000, "' OR 1 = 1 --", "%"])
+async def test_who_asks_for_what_cannot_be_a_document_finds_none(store: Store, name: str) -> None:
+    """Ids come from outside; whatever they are, they are no error."""
+    await _write(store, NewDocument("note", "a", b""))
+    assert await store.document("note", name) is None
+    assert not await store.remove_document("note", name)
+    assert await _ids(store) == ["a"]
+
+
+async def test_documents_have_limits_and_a_bad_one_keeps_all_out(store: Store) -> None:
+    """Too large, without a name, twice in one call, too many: an error, and nothing is written."""
+    fine = NewDocument("note", "fine", bytes(MAX_DOCUMENT_BYTES))
+    for bad in (
+        NewDocument("note", "large", bytes(MAX_DOCUMENT_BYTES + 1)),
+        NewDocument("note", "", b""),
+        NewDocument("", "a", b""),
+        NewDocument("note", "a\x00b", b""),
+        NewDocument("note", "a" * 201, b""),
+        NewDocument("note", "fine", b""),
+    ):
+        with pytest.raises(InvalidInput):
+            await store.write_documents([fine, bad])
+    with pytest.raises(LimitExceeded):
+        await store.write_documents([NewDocument("note", str(n), b"") for n in range(MAX_BATCH + 1)])
+    assert await _ids(store) == []
+    assert await _write(store, fine) == 1
+
+
+async def test_documents_have_nothing_to_do_with_jobs(store: Store) -> None:
+    """They break no invariant, and are shared by siblings."""
+    await put(store)
+    await _write(store, NewDocument("note", "a", b"{}"))
+    assert await store.check() == []
+    other = store.sibling()
+    await other.open()
+    try:
+        assert await other.document("note", "a") is not None
+    finally:
+        await other.close()
+
+
+async def test_a_body_is_not_shown(clock: FrozenClock) -> None:
+    """It may be a secret, and what has a repr ends up in a log."""
+    assert "hunter2" not in repr(NewDocument("note", "a", b"hunter2"))
+    assert "hunter2" not in repr(Document("note", "a", b"hunter2", clock.now(), clock.now(), None, 1))

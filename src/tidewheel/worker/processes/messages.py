@@ -1,0 +1,179 @@
+"""What a worker and a process of its handlers say to each other, and how it is put on a socket.
+
+A frame is four bytes of length and a msgpack object. Nothing here is trusted to be complete or sane: a
+handler may write to any file descriptor it finds, so what cannot be read ends the process, not the worker.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from tidewheel.isolation import Place
+from tidewheel.model import Claimed, JobError, NewStep, Progress, StepRecord
+from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+
+MAX_FRAME: Final = 2**31 + 2**20
+"""Largest message: the largest payload or result a setting allows, and some room."""
+
+OUT_OF_MEMORY: Final = 77
+"""Exit code of a process that could not even say that its memory limit was reached."""
+
+
+class Unreadable(Exception):
+    """The other side sent something that is no message."""
+
+
+# -- to the process ---------------------------------------------------------------------------------------
+
+
+class Prepare(msgspec.Struct, tag=True, frozen=True):
+    """Be as the worker is: same import path, same arguments, same levels of logging."""
+
+    path: list[bytes]  # of file names, which need not be text
+    arguments: list[bytes]
+    log_levels: dict[str, int]
+
+
+class Load(msgspec.Struct, tag=True, frozen=True):
+    """Import what this task needs. ``store_url`` is the worker's store."""
+
+    place: Place
+    store_url: str
+
+
+class Run(msgspec.Struct, tag=True, frozen=True):
+    """Run a job. Its task has been loaded before."""
+
+    job: Claimed
+    place: Place
+    max_result_bytes: int
+    memory_limit: int | None
+    shutting_down: bool
+    worker: str
+
+
+class Answer(msgspec.Struct, tag=True, frozen=True):
+    """To a report or a question: whether the lease held, or why the store could not be asked."""
+
+    number: int
+    accepted: bool = False
+    error: str | None = None
+    steps: tuple[StepRecord, ...] = ()
+
+
+class Stop(msgspec.Struct, tag=True, frozen=True):
+    """The handler must end: cancelled, or out of time."""
+
+    requested: bool = False  # by somebody who cancelled the job
+
+
+class ShuttingDown(msgspec.Struct, tag=True, frozen=True):
+    """The worker has been told to stop."""
+
+
+class Leave(msgspec.Struct, tag=True, frozen=True):
+    """There is nothing more to do: end in peace."""
+
+
+# -- from the process -------------------------------------------------------------------------------------
+
+
+class Loaded(msgspec.Struct, tag=True, frozen=True):
+    """The task can be run; or why not."""
+
+    error: JobError | None = None
+
+
+class Started(msgspec.Struct, tag=True, frozen=True):
+    """The job has arrived; what happens to the process from now on is its doing."""
+
+
+class Reported(msgspec.Struct, tag=True, frozen=True):
+    """What the handler wants remembered under the job's lease."""
+
+    number: int
+    progress: Progress | None
+    checkpoint: bytes | None
+    step: NewStep | None
+
+
+class AskedForSteps(msgspec.Struct, tag=True, frozen=True):
+    """The handler comes to its first step, and wants to know which ones earlier runs have finished."""
+
+    number: int
+
+
+class Logged(msgspec.Struct, tag=True, frozen=True):
+    """A log record: its attributes, without what only Python objects can carry."""
+
+    attributes: dict[str, Any]
+
+
+class Ended(msgspec.Struct, tag=True, frozen=True):
+    """The handler ended; no outcome when it was stopped. ``worn``: this process should not be used again."""
+
+    kind: str | None
+    outcome: bytes = b""
+    worn: bool = False
+
+    @classmethod
+    def of(cls, outcome: Outcome | None, *, worn: bool) -> Ended:
+        if outcome is None:
+            return cls(None, worn=worn)
+        return cls(type(outcome).__name__, _encoder.encode(outcome), worn)
+
+    def read(self) -> Outcome | None:
+        if self.kind is None:
+            return None
+        try:
+            return _outcomes[self.kind].decode(self.outcome)
+        except (KeyError, msgspec.MsgspecError) as error:
+            raise Unreadable(f"an outcome of kind {self.kind!r}: {error}") from None
+
+
+ToProcess = Prepare | Load | Run | Answer | Stop | ShuttingDown | Leave
+Asking = Reported | AskedForSteps
+FromProcess = Loaded | Started | Asking | Logged | Ended
+
+_length = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+_outcomes: Final[dict[str, msgspec.msgpack.Decoder[Outcome]]] = {
+    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in (Completed, Retried, Failed, Released, Cancelled)
+}
+
+
+def frame(message: ToProcess | FromProcess) -> bytes:
+    """A message as it goes over the socket."""
+    body = _encoder.encode(message)
+    return _length.pack(len(body)) + body
+
+
+class Frames:
+    """Cuts what arrives into messages."""
+
+    def __init__(self, kinds: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kinds)
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Any]:
+        """The messages that are complete now; ``Unreadable`` when these are none."""
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= _length.size:
+            (size,) = _length.unpack_from(buffer)
+            if size > MAX_FRAME:
+                raise Unreadable(f"a message of {size:,} bytes; the limit is {MAX_FRAME:,}")
+            end = _length.size + size
+            if len(buffer) < end:
+                return
+            body = bytes(memoryview(buffer)[_length.size : end])
+            del buffer[:end]
+            try:
+                message = self._decoder.decode(body)
+            except msgspec.MsgspecError as error:
+                raise Unreadable(str(error)) from None
+            yield message

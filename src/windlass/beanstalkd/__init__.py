@@ -1,4 +1,0 @@
-"""The beanstalkd door: every beanstalkd client becomes a client of a durable queue.
-
-Its tubes are topics; nothing else in Windlass knows the word.
-"""

@@ -1,1 +1,0 @@
-"""``windlass bench``: how fast it is here."""

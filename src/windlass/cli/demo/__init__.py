@@ -1,1 +1,0 @@
-"""``windlass demo``: a newcomer's first minute with a queue."""

@@ -1,1 +1,0 @@
-"""``windlass doctor``: whether the store is well, and whether the promises hold on it."""

@@ -1,1 +1,0 @@
-"""``windlass jobs``: looking at jobs and acting on them."""

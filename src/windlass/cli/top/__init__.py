@@ -1,1 +1,0 @@
-"""``windlass top``: a queue at work, live on a terminal."""

@@ -1,1 +1,0 @@
-"""``windlass why``: the six questions of an operator."""

@@ -1,5 +1,0 @@
-"""The HTTP API: ``create_api(app)`` is an ASGI application to serve or to mount."""
-
-from windlass.server.app import Api, create_api
-
-__all__ = ["Api", "create_api"]

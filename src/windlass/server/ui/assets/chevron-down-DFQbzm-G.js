@@ -1,1 +1,0 @@
-import{Mt as e,Ut as t,Wt as n}from"./shared-DzRwHWwI.js";var r=new Set([`$$slots`,`$$events`,`$$legacy`]);function i(i,a){let o=t(a,r),s={name:`chevron-down`,size:24,node:[[`path`,{d:`m6 9 6 6 6-6`}]]};e(i,n(()=>o,{get icon(){return s}}))}export{i as t};

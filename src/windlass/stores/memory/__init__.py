@@ -1,5 +1,0 @@
-"""The memory store: the reference every other store is compared with."""
-
-from windlass.stores.memory.store import MemoryStore
-
-__all__ = ["MemoryStore"]

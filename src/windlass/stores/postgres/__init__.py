@@ -1,5 +1,0 @@
-"""PostgreSQL: any number of machines on one queue."""
-
-from windlass.stores.postgres.store import PostgresStore
-
-__all__ = ["PostgresStore"]

@@ -1,5 +1,0 @@
-"""SQLite: one file, nothing to operate."""
-
-from windlass.stores.sqlite.store import SqliteStore
-
-__all__ = ["SqliteStore"]
