@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ async def test_the_room_of_pruned_jobs_is_used_again(store: SqliteStore, path: P
     """The file does not shrink, and does not grow either."""
 
     def pages() -> int:
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection:
             return int(connection.execute("PRAGMA page_count").fetchone()[0])
 
     most = 0
