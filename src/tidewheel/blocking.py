@@ -12,6 +12,7 @@ import atexit
 import concurrent.futures.thread  # noqa: F401 - its own exit handler has to be registered before ours
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -35,6 +36,8 @@ _TIDY_UP_WAIT: Final = 1.0
 """After an interrupt waiting is done in pieces, because the interrupt may have eaten the one release."""
 _CLOSE_SECONDS: Final = 10.0
 """How long the end of the program waits for the store to finish what it accepted."""
+_NO_LATE_THREADS: Final = {(3, 12, 0), (3, 12, 1), (3, 12, 2)}
+"""Python versions that start no thread while the program ends (CPython issue 113964)."""
 
 
 class Opens(Protocol):
@@ -185,8 +188,13 @@ class _Running:
 
     def _serve(self) -> None:
         # A runner cancels what is left, closes generators and executors, and closes the loop.
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.get_loop().run_forever()
+        except RuntimeError:
+            # The runner starts a thread that waits for the executor. If that fails, it still closes the loop.
+            if sys.version_info[:3] not in _NO_LATE_THREADS or not self._loop.is_closed():
+                raise
 
 
 class _Answer(Generic[T]):
