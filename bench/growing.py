@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidewheel import Tidewheel
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, JobError, Lane, Lease, NewJob, Settlement
-from tidewheel.outcome import Completed, Failed
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Completed, Failed, JobError, Lane, Lease, NewJob, Settlement
 
 BULK: Final = 10_000
 TOPICS: Final = 100

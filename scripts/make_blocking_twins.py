@@ -1,4 +1,4 @@
-"""Write the modules ``blocking_twins`` of ``src/tidewheel`` from the async sources.
+"""Write the blocking API of ``client/sync`` from the async sources.
 
 Every public ``async def`` of the classes below gets a blocking method of the same signature and docstring;
 a handle's fields are passed through; methods that answer another twinned class answer its twin. Run it after
@@ -26,7 +26,7 @@ class Source:
     parameters: tuple[str, ...] = ()
     fields: bool = False  # pass fields and properties through
     skip: frozenset[str] = frozenset({"sync"})
-    target: str = "blocking_twins"  # the module its twin is written to
+    target: str = "client.sync.blocking_app"  # the module its twin is written to
 
     @property
     def twin(self) -> str:
@@ -34,21 +34,21 @@ class Source:
 
 
 SOURCES = (
-    Source("job", "Job", parameters=("R",), fields=True),
-    Source("task", "Task", parameters=("P", "R")),
-    Source("task", "BoundTask", parameters=("P", "R")),
-    Source("questions", "Questions"),
-    Source("limiting", "Limiting"),
-    Source("pulling.reserved", "Reserved", fields=True, target="pulling.blocking_twins"),
+    Source("client.job_handle", "Job", parameters=("R",), fields=True),
+    Source("tasks.task", "Task", parameters=("P", "R")),
+    Source("tasks.task", "BoundTask", parameters=("P", "R")),
+    Source("admin.reports.questions", "Questions"),
+    Source("admin.topic_controls", "Limiting"),
+    Source("pull.reserved_job", "Reserved", fields=True, target="client.sync.blocking_queue"),
     Source(
-        "pulling.queue",
+        "pull.queue",
         "Queue",
         skip=frozenset({"sync", "template", "on_wire", "depths", "rescue"}),
-        target="pulling.blocking_twins",
+        target="client.sync.blocking_queue",
     ),
-    Source("access.audit", "Audit", target="access.blocking_twins"),
-    Source("access.access", "Access", base="AccessTwin", target="access.blocking_twins"),
-    Source("schedules.schedules", "Schedules", target="schedules.blocking_twins"),
+    Source("access.audit_log", "Audit", target="client.sync.blocking_access"),
+    Source("access.access_control", "Access", base="AccessTwin", target="client.sync.blocking_access"),
+    Source("schedules.manager", "Schedules", target="client.sync.blocking_schedules"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
     Source("app", "Tidewheel", base="AppTwin", skip=frozenset({"open", "close", "queue", "schedules"})),
 )
@@ -247,7 +247,9 @@ def make_imports(trees: dict[str, ast.Module], classes: ast.Module, *, generic: 
     if generic:
         lines |= {"from typing import Generic", "from typing import ParamSpec", "from typing import TypeVar"}
     lines |= {
-        f"from tidewheel.blocking import {base}" for base in ("AccessTwin", "AppTwin", "Twin") if base in used
+        f"from tidewheel.client.sync.portal import {base}"
+        for base in ("AccessTwin", "AppTwin", "Twin")
+        if base in used
     }
     return "\n".join(sorted(lines)) + "\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from run_raw_store import BATCH, RawStoreSystem
 from talk import serve, tally
 
-from tidewheel.stores.postgres.claiming import WORDS
+from tidewheel.stores.postgres.claims import WORDS
 
 SETTINGS = "-c jit=off -c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
 """As the sessions of Tidewheel have them."""

@@ -10,15 +10,15 @@ from typing import Any
 from run_raw_store import BATCH, RawStoreSystem
 from talk import serve, tally
 
-from tidewheel.clock import SystemClock
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
-from tidewheel.stores.postgres.claiming import WORDS
+from tidewheel.core.clock import SystemClock
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
+from tidewheel.stores.postgres.claims import WORDS
 from tidewheel.stores.postgres.database import Database
-from tidewheel.stores.postgres.enqueueing import enqueue_arguments
+from tidewheel.stores.postgres.enqueue import enqueue_arguments
+from tidewheel.stores.postgres.leased_batches import PLACES
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.postgres.packing import PLACES
-from tidewheel.stores.queries import Queries
+from tidewheel.stores.sql_files import Queries
 
 VERBS = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
 LEASE_US = 60_000_000

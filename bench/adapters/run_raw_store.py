@@ -5,8 +5,7 @@ from __future__ import annotations
 from run_tidewheel import TidewheelSystem
 from talk import GroupedSystem, serve, tally
 
-from tidewheel.model import ClaimRequest, Lane, Settlement
-from tidewheel.outcome import Completed
+from tidewheel.core.model import ClaimRequest, Completed, Lane, Settlement
 
 BATCH = 500
 

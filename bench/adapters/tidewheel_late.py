@@ -10,11 +10,11 @@ from typing import Any
 
 import asyncpg
 
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
-from tidewheel.stores.postgres.enqueueing import enqueue_arguments
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
+from tidewheel.stores.postgres.enqueue import enqueue_arguments
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.queries import Queries
+from tidewheel.stores.sql_files import Queries
 
 
 async def late(

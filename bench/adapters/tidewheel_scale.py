@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 from tidewheel import Tidewheel
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Lane, NewJob, Settlement
-from tidewheel.outcome import Completed
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Completed, Lane, NewJob, Settlement
 from tidewheel.stores import create_store
 from tidewheel.stores.protocol import Store
 

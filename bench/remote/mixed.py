@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.environments import NotMeasured
 from tidewheel import Tidewheel
-from tidewheel.model import State
+from tidewheel.core.model import State
 
 HERE = Path(__file__).parent
 KINDS = ("direct", "python-http", "node")

@@ -22,10 +22,9 @@ from bench.grounds import Grounds, Place
 from bench.machine import load_average
 from bench.retention.filling import fill
 from tidewheel import Tidewheel
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Lane, NewJob, Settlement
-from tidewheel.outcome import Completed
-from tidewheel.worker.pruner import TURN, TURN_KIND, Pruner
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Completed, Lane, NewJob, Settlement
+from tidewheel.worker.store_maintenance import TURN, TURN_KIND, Pruner
 
 BULK: Final = 10_000
 PAUSE_SECONDS: Final = 0.002

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from tidewheel import Tidewheel
-from tidewheel.worker.pruner import Pruner
+from tidewheel.worker.store_maintenance import Pruner
 
 
 async def main(url: str) -> None:

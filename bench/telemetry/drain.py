@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tidewheel import Tidewheel
-from tidewheel.making import maker
 from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
+from tidewheel.tasks.job_factory import maker
 
 
 def instrumented(app: Tidewheel, parts: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import time
 import psycopg
 
 from tidewheel import Tidewheel
-from tidewheel.stores.joining import Untold
+from tidewheel.stores.external_transaction import Untold
 
 
 def _nobody(untold: Untold) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidewheel import Context, InvalidInput, Tidewheel
-from tidewheel.tasks import Roots, remove_file, write_file
+from tidewheel.builtin import Roots, remove_file, write_file
 
 try:
     import fcntl

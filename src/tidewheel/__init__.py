@@ -10,12 +10,31 @@ TYPE_CHECKING = False  # as type checkers know it; importing it takes longer tha
 if TYPE_CHECKING:
     from typing import Any
 
-    from tidewheel import tasks
+    from tidewheel import builtin
+    from tidewheel.admin.worker_info import WorkerInfo
     from tidewheel.app import Tidewheel
-    from tidewheel.batch import Batch, BatchContext
-    from tidewheel.context import Context
-    from tidewheel.cron import Cron, Every
-    from tidewheel.draft import JobDraft
+    from tidewheel.client.handler_transaction import Transaction
+    from tidewheel.client.job_handle import Attempt, Job, JobPage, Step
+    from tidewheel.client.local_queue import LaneStats
+    from tidewheel.core.cron import Cron, Every
+    from tidewheel.core.model import (
+        BACKFILL,
+        DISCOVERED,
+        EXPLICIT,
+        Count,
+        Dependents,
+        JobError,
+        Progress,
+        Relative,
+        State,
+        Stats,
+        TopicStats,
+    )
+    from tidewheel.core.reports import TaskActivity, TaskStats
+    from tidewheel.core.retry import Retry
+    from tidewheel.core.security_context import SecurityContext, acting_as
+    from tidewheel.core.timeline import Happening, TimelineEntry
+    from tidewheel.core.topic_limits import LimitsOrigin, Rate, TopicLimits
     from tidewheel.errors import (
         Backpressure,
         Cancel,
@@ -57,46 +76,25 @@ if TYPE_CHECKING:
         WorkerStuck,
         WrongState,
     )
-    from tidewheel.fields import Alias
-    from tidewheel.findings import TaskActivity, TaskStats
-    from tidewheel.fleet import WorkerInfo
-    from tidewheel.job import Attempt, Job, JobPage, Step
-    from tidewheel.lane import LaneStats
-    from tidewheel.limits import LimitsOrigin, Rate, TopicLimits
-    from tidewheel.middleware import CallNext, Middleware
-    from tidewheel.model import (
-        BACKFILL,
-        DISCOVERED,
-        EXPLICIT,
-        Count,
-        Dependents,
-        JobError,
-        Progress,
-        Relative,
-        State,
-        Stats,
-        TopicStats,
-    )
-    from tidewheel.options import BY_PAYLOAD, by_fields
-    from tidewheel.pulling.queue import Queue
-    from tidewheel.pulling.reserved import Reserved
-    from tidewheel.pulling.statistics import JobStats, QueueStats, Recovery, TopicState
-    from tidewheel.retry import Retry
+    from tidewheel.pull.queue import Queue
+    from tidewheel.pull.queue_stats import JobStats, QueueStats, Recovery, TopicState
+    from tidewheel.pull.reserved_job import Reserved
+    from tidewheel.schedules.manager import Schedules
     from tidewheel.schedules.schedule import Schedule
-    from tidewheel.schedules.schedules import Schedules
-    from tidewheel.security import SecurityContext, acting_as
     from tidewheel.settings import Settings
-    from tidewheel.task import BoundTask, Task
-    from tidewheel.timeline import Happening, TimelineEntry
-    from tidewheel.transaction import Transaction
+    from tidewheel.tasks.annotations import Alias
+    from tidewheel.tasks.batches import Batch, BatchContext
+    from tidewheel.tasks.context import Context
+    from tidewheel.tasks.middleware import CallNext, JobDraft, Middleware
+    from tidewheel.tasks.options import BY_PAYLOAD, by_fields
+    from tidewheel.tasks.task import BoundTask, Task
 
 _HOMES = {
-    "tidewheel": ("tasks",),
+    "tidewheel": ("builtin",),
     "tidewheel.app": ("Tidewheel",),
-    "tidewheel.batch": ("Batch", "BatchContext"),
-    "tidewheel.context": ("Context",),
-    "tidewheel.cron": ("Cron", "Every"),
-    "tidewheel.draft": ("JobDraft",),
+    "tidewheel.tasks.batches": ("Batch", "BatchContext"),
+    "tidewheel.tasks.context": ("Context",),
+    "tidewheel.core.cron": ("Cron", "Every"),
     "tidewheel.errors": (
         "Backpressure",
         "Cancel",
@@ -138,14 +136,14 @@ _HOMES = {
         "WorkerStuck",
         "WrongState",
     ),
-    "tidewheel.fields": ("Alias",),
-    "tidewheel.findings": ("TaskActivity", "TaskStats"),
-    "tidewheel.fleet": ("WorkerInfo",),
-    "tidewheel.job": ("Attempt", "Job", "JobPage", "Step"),
-    "tidewheel.lane": ("LaneStats",),
-    "tidewheel.limits": ("LimitsOrigin", "Rate", "TopicLimits"),
-    "tidewheel.middleware": ("CallNext", "Middleware"),
-    "tidewheel.model": (
+    "tidewheel.tasks.annotations": ("Alias",),
+    "tidewheel.core.reports": ("TaskActivity", "TaskStats"),
+    "tidewheel.admin.worker_info": ("WorkerInfo",),
+    "tidewheel.client.job_handle": ("Attempt", "Job", "JobPage", "Step"),
+    "tidewheel.client.local_queue": ("LaneStats",),
+    "tidewheel.core.topic_limits": ("LimitsOrigin", "Rate", "TopicLimits"),
+    "tidewheel.tasks.middleware": ("CallNext", "JobDraft", "Middleware"),
+    "tidewheel.core.model": (
         "BACKFILL",
         "DISCOVERED",
         "EXPLICIT",
@@ -158,18 +156,18 @@ _HOMES = {
         "Stats",
         "TopicStats",
     ),
-    "tidewheel.options": ("BY_PAYLOAD", "by_fields"),
-    "tidewheel.pulling.queue": ("Queue",),
-    "tidewheel.pulling.reserved": ("Reserved",),
-    "tidewheel.pulling.statistics": ("JobStats", "QueueStats", "Recovery", "TopicState"),
-    "tidewheel.retry": ("Retry",),
+    "tidewheel.tasks.options": ("BY_PAYLOAD", "by_fields"),
+    "tidewheel.pull.queue": ("Queue",),
+    "tidewheel.pull.reserved_job": ("Reserved",),
+    "tidewheel.pull.queue_stats": ("JobStats", "QueueStats", "Recovery", "TopicState"),
+    "tidewheel.core.retry": ("Retry",),
     "tidewheel.schedules.schedule": ("Schedule",),
-    "tidewheel.schedules.schedules": ("Schedules",),
-    "tidewheel.security": ("SecurityContext", "acting_as"),
+    "tidewheel.schedules.manager": ("Schedules",),
+    "tidewheel.core.security_context": ("SecurityContext", "acting_as"),
     "tidewheel.settings": ("Settings",),
-    "tidewheel.task": ("BoundTask", "Task"),
-    "tidewheel.timeline": ("Happening", "TimelineEntry"),
-    "tidewheel.transaction": ("Transaction",),
+    "tidewheel.tasks.task": ("BoundTask", "Task"),
+    "tidewheel.core.timeline": ("Happening", "TimelineEntry"),
+    "tidewheel.client.handler_transaction": ("Transaction",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -281,6 +279,6 @@ __all__ = [
     "WrongState",
     "__version__",
     "acting_as",
+    "builtin",
     "by_fields",
-    "tasks",
 ]

@@ -9,56 +9,55 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from uuid import UUID
 
-from tidewheel import isolation, managing, visibility
-from tidewheel.blocking import Portal
-from tidewheel.clock import Clock, SystemClock, to_datetime
-from tidewheel.conditions import asked, of_counters
-from tidewheel.connections import Connections
-from tidewheel.copying import AS_IT_WAS, CopyOptions, copy_of
-from tidewheel.declaring import Declaring
-from tidewheel.enqueueing import submit, submit_many
+from tidewheel.admin import bulk_actions
+from tidewheel.admin.filters import JobFilters, check_filter
+from tidewheel.admin.job_copy import CopyOptions, copy_of
+from tidewheel.admin.topic_controls import Limiting
+from tidewheel.client import job_actions, visibility
+from tidewheel.client.connections import Connections
+from tidewheel.client.enqueue import submit, submit_many
+from tidewheel.client.external_transaction import first_of, write_using
+from tidewheel.client.handler_transaction import refuse_inside
+from tidewheel.client.job_handle import Job, JobPage
+from tidewheel.client.local_queue import Lane
+from tidewheel.client.results import wait_for_result
+from tidewheel.client.sync.portal import Portal
+from tidewheel.core.clock import DAY, Clock, SystemClock, to_datetime
+from tidewheel.core.conditions import asked, of_counters
+from tidewheel.core.model import Count, JobFilter, Stats, TopicStats
+from tidewheel.core.names import check_wire_topic
+from tidewheel.core.payload import AS_IT_WAS
+from tidewheel.core.security_context import system_only, tenant_in_question
+from tidewheel.core.urls import over_http
+from tidewheel.core.validation import check_integer, check_job_id, check_seconds
 from tidewheel.errors import ConfigurationError, NotOverHttp
-from tidewheel.filters import JobFilters, check_filter
-from tidewheel.job import Job, JobPage
-from tidewheel.lane import Lane
-from tidewheel.limiting import Limiting
-from tidewheel.making import make_together, maker
-from tidewheel.model import Count, JobFilter, Stats, TopicStats
-from tidewheel.names import check_wire_topic
-from tidewheel.options import (
-    EnqueueOptions,
-    WorkerOptions,
-    check_integer,
-    check_seconds,
-)
-from tidewheel.pulling.queue import Queue
-from tidewheel.registry import Registry
-from tidewheel.results import wait_for_result
-from tidewheel.schedules.declaring import declare
-from tidewheel.security import system_only, tenant_in_question
-from tidewheel.settings import DAY, SettingOptions, Settings, load_settings
+from tidewheel.pull.queue import Queue
+from tidewheel.schedules.declarations import declare
+from tidewheel.settings import SettingOptions, Settings, load_settings
 from tidewheel.stores import Joiner, Store, StoreLimits, create_store
-from tidewheel.task import Task, encode_each
+from tidewheel.tasks import task_location
+from tidewheel.tasks.job_factory import make_together, maker
+from tidewheel.tasks.options import EnqueueOptions, WorkerOptions
+from tidewheel.tasks.registration import Declaring
+from tidewheel.tasks.registry import Registry
+from tidewheel.tasks.task import Task, encode_each
 from tidewheel.telemetry.telemetry import Telemetry
-from tidewheel.transaction import refuse_inside
-from tidewheel.urls import over_http
-from tidewheel.using import first_of, write_using
 
 if TYPE_CHECKING:
-    from tidewheel.access.access import Access
-    from tidewheel.background import WorkerThread
-    from tidewheel.blocking_twins import BlockingJob, BlockingTidewheel
-    from tidewheel.bulk import Bulk
-    from tidewheel.cron import When
-    from tidewheel.findings import TaskStats
-    from tidewheel.fleet import WorkerInfo
-    from tidewheel.questions import Questions
-    from tidewheel.remote.work import RemoteWork
-    from tidewheel.schedules.schedules import Schedules
-    from tidewheel.stores.joining import Untold
+    from tidewheel.access.access_control import Access
+    from tidewheel.admin.bulk_operations import Bulk
+    from tidewheel.admin.reports.questions import Questions
+    from tidewheel.admin.worker_info import WorkerInfo
+    from tidewheel.client.external_transaction import AsyncConnection
+    from tidewheel.client.sync.blocking_app import BlockingJob, BlockingTidewheel
+    from tidewheel.core.cron import When
+    from tidewheel.core.reports import TaskStats
+    from tidewheel.remote.service import RemoteWork
+    from tidewheel.schedules.manager import Schedules
+    from tidewheel.stores.external_transaction import Untold
     from tidewheel.stores.protocol import Wakeups
-    from tidewheel.using import AsyncConnection
     from tidewheel.worker import Worker
+    from tidewheel.worker.worker_thread import WorkerThread
 
 DEFAULT_PAGE: Final = 50
 LARGEST_PAGE: Final = 200
@@ -101,7 +100,7 @@ class Tidewheel(Declaring):
 
     async def open(self) -> Self:
         """Open the store for this event loop and bring its schema up to date."""
-        if why := self.unopenable or isolation.unopenable:
+        if why := self.unopenable or task_location.unopenable:
             raise ConfigurationError(why)
         await self._connections.open()
         return self
@@ -186,7 +185,7 @@ class Tidewheel(Declaring):
         Reads the rules and the settings about tokens at first use; ``ConfigurationError`` if they are wrong.
         """
         if self._access is None:
-            from tidewheel.access.access import Access
+            from tidewheel.access.access_control import Access
 
             self._access = Access(self)
         return self._access
@@ -194,7 +193,7 @@ class Tidewheel(Declaring):
     @property
     def sync(self) -> BlockingTidewheel:
         """The same app with blocking calls."""
-        from tidewheel.blocking_twins import BlockingTidewheel
+        from tidewheel.client.sync.blocking_app import BlockingTidewheel
 
         return BlockingTidewheel(self, self.portal)
 
@@ -214,7 +213,7 @@ class Tidewheel(Declaring):
     @property
     def schedules(self) -> Schedules:
         """The schedules of the store: list them, make some, pause them, run them now."""
-        from tidewheel.schedules.schedules import Schedules
+        from tidewheel.schedules.manager import Schedules
 
         return Schedules(self)
 
@@ -317,21 +316,21 @@ class Tidewheel(Declaring):
         no key unless one is given, and the id of the first job for a correlation id where that had none. That
         job stays as it is.
         """
-        wanted = managing.check_job_id(job_id)
+        wanted = check_job_id(job_id)
         if over_http(self.url):
             # What the server hides of a payload (redact) would be lost in the copy, and so would its policy.
             raise NotOverHttp(
                 f"a copy is made where the whole job is; ask the server for it: POST /api/jobs/{wanted}/copy"
             )
-        record = await managing.get(self._store_of(wanted), wanted, self._tenant())
+        record = await job_actions.get(self._store_of(wanted), wanted, self._tenant())
         return await submit(self, copy_of(self, record, payload, patch, changes))
 
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID | str) -> Job[Any]:
         """One job with its bodies and errors, or ``JobNotFound``."""
-        wanted = managing.check_job_id(job_id)
-        return Job(self, await managing.get(self._store_of(wanted), wanted, self._tenant()))
+        wanted = check_job_id(job_id)
+        return Job(self, await job_actions.get(self._store_of(wanted), wanted, self._tenant()))
 
     async def jobs(
         self,
@@ -370,7 +369,7 @@ class Tidewheel(Declaring):
 
     async def result(self, job_id: UUID | str, timeout: float | timedelta | None = None) -> Any:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
-        wanted = managing.check_job_id(job_id)
+        wanted = check_job_id(job_id)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
         return await wait_for_result(self, self._connections.current(), wanted, seconds, self._tenant())
 
@@ -399,7 +398,7 @@ class Tidewheel(Declaring):
     @property
     def questions(self) -> Questions:
         """The six questions of an operator: what is outstanding, what failed, what is stuck, …"""
-        from tidewheel.questions import Questions
+        from tidewheel.admin.reports.questions import Questions
 
         return Questions(self)
 
@@ -446,14 +445,14 @@ class Tidewheel(Declaring):
         return await self._act_on_all("delete", filters)
 
     async def _act(self, verb: str, job_id: UUID | str) -> bool:
-        wanted = managing.check_job_id(job_id)
-        return await managing.act(self._store_of(wanted, verb), verb, wanted, self._tenant())
+        wanted = check_job_id(job_id)
+        return await job_actions.act(self._store_of(wanted, verb), verb, wanted, self._tenant())
 
     async def _act_on_all(self, verb: str, filters: JobFilters, *, lost: bool = False) -> int:
         store = self._outside(f"{verb}_all")
         uuids = self.settings.tenant_uuids
-        meant = await managing.meant(store, verb, filters, now=self.clock.now(), uuids=uuids, lost=lost)
-        return await managing.act_on_all(store, verb, meant)
+        meant = await bulk_actions.meant(store, verb, filters, now=self.clock.now(), uuids=uuids, lost=lost)
+        return await bulk_actions.act_on_all(store, verb, meant)
 
     def _where(self, filters: JobFilters) -> JobFilter:
         return check_filter(filters, now=self.clock.now(), uuids=self.settings.tenant_uuids)
@@ -462,7 +461,7 @@ class Tidewheel(Declaring):
     def bulk(self) -> Bulk:
         """Verbs on everything that matches, in the background: previews, progress, stopping."""
         if self._bulk is None:
-            from tidewheel.bulk import Bulk
+            from tidewheel.admin.bulk_operations import Bulk
 
             self._bulk = Bulk(self)
         return self._bulk
@@ -475,7 +474,7 @@ class Tidewheel(Declaring):
     @property
     def remote(self) -> RemoteWork:
         """What a server needs to hand jobs out to workers that reach it, and not the store."""
-        from tidewheel.remote.work import RemoteWork
+        from tidewheel.remote.service import RemoteWork
 
         return RemoteWork(self, self._connections)
 
@@ -490,7 +489,7 @@ class Tidewheel(Declaring):
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""
         system_only("pause")
-        await managing.pause(self._outside("pause"), topic, seconds)
+        await bulk_actions.pause(self._outside("pause"), topic, seconds)
 
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
@@ -504,7 +503,7 @@ class Tidewheel(Declaring):
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
-        from tidewheel.fleet import worker_infos
+        from tidewheel.admin.worker_info import worker_infos
 
         system_only("workers")
         return await worker_infos(self.store)
@@ -543,7 +542,7 @@ class Tidewheel(Declaring):
         """A worker for a program that does something else, a web server say: on a thread and an event loop
         of its own, so that a busy handler cannot hold the program up. ``with app.worker_thread(): ...``
         """
-        from tidewheel.background import WorkerThread
+        from tidewheel.worker.worker_thread import WorkerThread
 
         system_only("a worker")
         return WorkerThread(self, options)
@@ -552,7 +551,7 @@ class Tidewheel(Declaring):
         """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
         ``WorkerStuck``.
         """
-        from tidewheel.succession import workers_of
+        from tidewheel.worker.supervisor import workers_of
 
         await workers_of(self, options).run()
 
@@ -561,7 +560,7 @@ class Tidewheel(Declaring):
 
         Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
         """
-        from tidewheel.succession import workers_of
+        from tidewheel.worker.supervisor import workers_of
 
         system_only("run_until_idle")
         ran = 0

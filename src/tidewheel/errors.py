@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from tidewheel.model import JobError
+    from tidewheel.core.model import JobError
 
 
 class TidewheelError(Exception):

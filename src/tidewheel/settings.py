@@ -16,14 +16,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
+from tidewheel.core.clock import DAY, LONGEST
+from tidewheel.core.model import ROOT_TENANT
+from tidewheel.core.names import check_tenant, shorten, suggest
+from tidewheel.core.urls import check_one_source
 from tidewheel.errors import ConfigurationError, InvalidInput
-from tidewheel.model import ROOT_TENANT
-from tidewheel.names import check_tenant, shorten, suggest
-from tidewheel.urls import check_one_source
 
-DAY: Final = 86_400.0
-LONGEST: Final = 36_525 * DAY
-"""The longest duration anything may be given: a hundred years."""
 MAX_COUNT: Final = 2**31 - 1
 
 ENVIRONMENT_PREFIX: Final = "TIDEWHEEL_"

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidewheel.access.expressions import FIELDS, NUMBERS, Operator
+from tidewheel.access.rule_expressions import FIELDS, NUMBERS, Operator
 from tidewheel.access.rules import RuleRequest
-from tidewheel.model import Shown, State
+from tidewheel.core.model import Shown, State
 
 texts = st.sampled_from(["", "a", "b", "x", "root", "other", "u", "s", "c", "failed", "é", "k1", "\ue000"])
 numbers = st.sampled_from([-1, 0, 1, 5, 0.5, -1.5, 2.0])

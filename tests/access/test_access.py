@@ -25,9 +25,9 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.access.audit import AuditLine, audited, by
+from tidewheel.access.audit_log import AuditLine, audited, by
 from tidewheel.access.caller import ANONYMOUS, Caller, CallerKind, Scope
-from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.core.conditions import Compare, Comparison, Field
 from tidewheel.testing.clock import FrozenClock
 
 ADA = Caller(

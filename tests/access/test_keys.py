@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tidewheel import InvalidInput, NotAuthenticated, NotPermitted, SecurityContext, Tidewheel, acting_as
-from tidewheel.access import keys, lookups
+from tidewheel.access import api_keys, cache
 from tidewheel.access.caller import DEFAULT_SCOPES, Caller, CallerKind, Scope
-from tidewheel.clock import to_datetime
-from tidewheel.model import Document
+from tidewheel.core.clock import to_datetime
+from tidewheel.core.model import Document
 from tidewheel.testing.clock import FrozenClock
 
 DAY = 86_400.0
@@ -105,7 +105,7 @@ async def test_secrets_are_compared_in_constant_time(app: Tidewheel, monkeypatch
         compared.append((one, other))
         return hmac.compare_digest(one, other)
 
-    monkeypatch.setattr(keys, "hmac", type("watched", (), {"compare_digest": staticmethod(compare)}))
+    monkeypatch.setattr(api_keys, "hmac", type("watched", (), {"compare_digest": staticmethod(compare)}))
     await who(app, (await app.access.create_key()).key)
     assert [(len(one), len(other)) for one, other in compared] == [(32, 32)]
 
@@ -135,7 +135,7 @@ async def test_a_revoked_key_is_refused_at_once_here_and_within_a_second_elsewhe
     await app.access.revoke_key(made.info.id)
     with pytest.raises(NotAuthenticated):
         await who(app, made.key)
-    clock.advance(lookups.BELIEVED_SECONDS)
+    clock.advance(cache.BELIEVED_SECONDS)
     with pytest.raises(NotAuthenticated):
         await other.authenticate(bearer=made.key)
     [info], _ = await app.access.keys()
@@ -235,11 +235,11 @@ async def test_nonsense_cannot_fill_memory_or_push_out_what_is_in_use(
     key = (await app.access.create_key()).key
     await who(app, key)
     asked = watched(app, monkeypatch)
-    for number in range(lookups.MOST_MISSING + 50):
+    for number in range(cache.MOST_MISSING + 50):
         with pytest.raises(NotAuthenticated):
             await who(app, f"tw_{number:016x}_{'A' * 43}")
     known = app.access._keys._lookups
-    assert (len(known._missing), len(known._found)) == (lookups.MOST_MISSING, 1)
+    assert (len(known._missing), len(known._found)) == (cache.MOST_MISSING, 1)
     asked.clear()
     await who(app, key)
     assert asked == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.access.rule_strategies import requests, rule_texts
 from tidewheel import ConfigurationError
-from tidewheel.access.rule_values import ordered, whole
+from tidewheel.access.rule_expressions import ordered, whole
 from tidewheel.access.rules import (
     RuleRequest,
     decide,
@@ -20,9 +20,9 @@ from tidewheel.access.rules import (
     read_rule,
     row_filter,
 )
-from tidewheel.clock import to_microseconds
-from tidewheel.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
-from tidewheel.model import JobRecord, State
+from tidewheel.core.clock import to_microseconds
+from tidewheel.core.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
+from tidewheel.core.model import JobRecord, State
 from tidewheel.testing.clock import FrozenClock
 
 NOW = FrozenClock().now()

@@ -27,11 +27,11 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.access import attempts, login_queue, passwords
-from tidewheel.access.access import Access
+from tidewheel.access import login_throttle, passwords
+from tidewheel.access.access_control import Access
 from tidewheel.access.caller import CallerKind
 from tidewheel.access.sessions import Session
-from tidewheel.server.app import create_api
+from tidewheel.server.api import create_api
 from tidewheel.testing.clock import FrozenClock
 
 PASSWORD = "correct horse"  # noqa: S105 - of a user of these tests
@@ -357,7 +357,7 @@ async def test_after_five_failures_each_try_takes_a_pause_twice_as_long(
             await access.log_in("ada", PASSWORD, address="192.0.2.1")
         clock.advance(pause)
         assert await fail(access) == 0.0
-    clock.advance(attempts.PER_ADDRESS.max_delay_seconds)
+    clock.advance(login_throttle.PER_ADDRESS.max_delay_seconds)
     await access.log_in("ada", PASSWORD, address="192.0.2.1")
 
 
@@ -365,16 +365,16 @@ async def test_pauses_have_an_end(access: Access, clock: FrozenClock) -> None:
     """An address is not locked out for ever."""
     for _ in range(100):
         clock.advance(await fail(access))
-    assert await fail(access) <= attempts.PER_ADDRESS.max_delay_seconds
+    assert await fail(access) <= login_throttle.PER_ADDRESS.max_delay_seconds
 
 
 async def test_many_addresses_together_cannot_guess(access: Access, clock: FrozenClock) -> None:
     """After twenty failures a name can be tried every ten seconds at most, from wherever."""
     tried = [await fail(access, address=f"192.0.2.{number}") for number in range(100)]
-    assert tried.count(0.0) == attempts.PER_NAME.free_failures
+    assert tried.count(0.0) == login_throttle.PER_NAME.free_failures
     for number in range(20):
         clock.advance(await fail(access, address=f"198.51.100.{number}"))
-    assert await fail(access, address="203.0.113.1") == attempts.PER_NAME.max_delay_seconds
+    assert await fail(access, address="203.0.113.1") == login_throttle.PER_NAME.max_delay_seconds
 
 
 async def test_who_logged_in_before_is_not_kept_out_by_others(access: Access) -> None:
@@ -415,7 +415,7 @@ async def test_a_slow_server_is_not_guessed_against_without_delays(
     assert [await fail(access) for _ in range(5)] == [0.0] * 5
     assert await fail(access) == 1.0
     tried = [await fail(access, address=f"192.0.2.{number}") for number in range(2, 100)]
-    assert tried.count(0.0) == attempts.PER_NAME.free_failures - 5
+    assert tried.count(0.0) == login_throttle.PER_NAME.free_failures - 5
     assert tried[-1] == 1.0
 
 
@@ -451,19 +451,19 @@ async def test_a_flood_of_logins_does_not_lock_everyone_out(access: Access) -> N
         for address in addresses
     ]
     await asyncio.sleep(0)
-    assert 0 < queue.waiting <= login_queue.MAX_WAITING
+    assert 0 < queue.waiting <= login_throttle.MAX_WAITING
     await access.log_in("ada", PASSWORD, address="192.0.2.7")
     assert not all(task.done() for task in flood), "it did not wait for the flood"
     await access.log_in("ada", PASSWORD, address="2001:db8::1", cookie=session.value)
     tried = await asyncio.gather(*flood)
-    assert tried.count(0.0) <= login_queue.MAX_WAITING + 2 * passwords.AT_ONCE + 2
+    assert tried.count(0.0) <= login_throttle.MAX_WAITING + 2 * passwords.AT_ONCE + 2
     assert queue.waiting == 0
     assert await fail(access, "bob", "192.0.2.99") == 0.0, "a refused try is no failure of the next"
 
 
 async def test_the_login_queue_is_shared_by_networks(access: Access) -> None:
     """The network with the most gives way, and turns go round; a cancelled one gives its turn on."""
-    queue = login_queue.LoginQueue()
+    queue = login_throttle.LoginQueue()
     served: list[str] = []
     release = asyncio.Event()
 
@@ -474,11 +474,11 @@ async def test_the_login_queue_is_shared_by_networks(access: Access) -> None:
 
     first = [asyncio.create_task(wait("first")) for _ in range(passwords.AT_ONCE)]
     await asyncio.sleep(0)
-    crowd = [asyncio.create_task(wait("crowd")) for _ in range(login_queue.MAX_WAITING + 5)]
+    crowd = [asyncio.create_task(wait("crowd")) for _ in range(login_throttle.MAX_WAITING + 5)]
     await asyncio.sleep(0)
     others = [asyncio.create_task(wait(name)) for name in ("one", "two", "known")]
     await asyncio.sleep(0)
-    assert queue.waiting == login_queue.MAX_WAITING + 1
+    assert queue.waiting == login_throttle.MAX_WAITING + 1
     crowd[0].cancel()
     await asyncio.sleep(0)
     release.set()
@@ -492,7 +492,7 @@ async def test_names_and_addresses_cannot_fill_memory(
     access: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that tried least recently are forgotten."""
-    monkeypatch.setattr(attempts, "MAX_TRACKED", 5)
+    monkeypatch.setattr(login_throttle, "MAX_TRACKED", 5)
     for number in range(20):
         await fail(access, f"user{number}", f"192.0.2.{number}")
     remembered = access._attempts

@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.conftest import URLS
 from tidewheel import NotAuthenticated, SecurityContext, Tidewheel, acting_as
-from tidewheel.access.access import Access
+from tidewheel.access.access_control import Access
 
 
 @pytest.mark.parametrize("store", URLS)

@@ -11,8 +11,7 @@ import pytest
 from tests.servers.shared import empty_url
 from tests.servers.sqlite import empty_database
 from tidewheel import Job, Tidewheel
-from tidewheel.model import ClaimRequest, Lane, Settlement
-from tidewheel.outcome import Completed, Outcome
+from tidewheel.core.model import ClaimRequest, Completed, Lane, Outcome, Settlement
 from tidewheel.testing.clock import FrozenClock
 
 Finish = Callable[..., Awaitable[None]]

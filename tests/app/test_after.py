@@ -22,10 +22,9 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.conditions import Compare, Comparison, Field
-from tidewheel.model import Count, JobError, Relative, State
-from tidewheel.outcome import Failed
-from tidewheel.timeline import Happening
+from tidewheel.core.conditions import Compare, Comparison, Field
+from tidewheel.core.model import Count, Failed, JobError, Relative, State
+from tidewheel.core.timeline import Happening
 
 
 @pytest.fixture

@@ -27,10 +27,9 @@ from tidewheel import (
     Tidewheel,
     WrongState,
 )
-from tidewheel.clock import to_datetime
-from tidewheel.model import FOREVER
-from tidewheel.options import WorkerOptions
-from tidewheel.outcome import Failed
+from tidewheel.core.clock import to_datetime
+from tidewheel.core.model import FOREVER, Failed
+from tidewheel.tasks.options import WorkerOptions
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.worker import Worker
 

@@ -12,18 +12,17 @@ import pytest
 
 from tests.app.test_questions import claim, worker
 from tidewheel import JobError, SecurityContext, StoreUnavailable, Tidewheel, acting_as
-from tidewheel.answers import Finding, FindingKind, Severity, StuckKind
-from tidewheel.attention import ERROR_SHARE, MOST_SHARE, surely_more_than
-from tidewheel.findings import Ailment, AilmentKind
-from tidewheel.limits import Rate, TopicLimits
-from tidewheel.model import ClaimRequest, Lane, Settlement
-from tidewheel.outcome import Completed, Failed, Retried
-from tidewheel.questions import Questions
-from tidewheel.remedies import said
+from tidewheel.admin.reports.answers import Finding, FindingKind, Severity, StuckKind
+from tidewheel.admin.reports.attention import ERROR_SHARE, MOST_SHARE, surely_more_than
+from tidewheel.admin.reports.findings import said
+from tidewheel.admin.reports.questions import Questions
+from tidewheel.core.model import ClaimRequest, Completed, Failed, Lane, Retried, Settlement
+from tidewheel.core.reports import Ailment, AilmentKind
+from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.memory import MemoryStore
-from tidewheel.stores.sqlite import ailing
+from tidewheel.stores.sqlite import health
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import put
+from tidewheel.testing.conformance.helpers import put
 
 ERROR = JobError("boom", "it does not work")
 
@@ -317,7 +316,7 @@ async def test_a_store_that_does_not_say_what_ails_it_is_a_finding(
         return []
 
     monkeypatch.setattr(MemoryStore, "ailments", ail)
-    monkeypatch.setattr("tidewheel.questions.AILMENT_SECONDS", 0.01)
+    monkeypatch.setattr("tidewheel.admin.reports.questions.AILMENT_SECONDS", 0.01)
     await app.enqueue("mail", {})
     found = await findings(app)
     assert found[FindingKind.UNSEEN].severity is Severity.INFO
@@ -429,7 +428,7 @@ def test_every_ailment_has_words() -> None:
 )
 def test_which_sqlite_has_the_reset_bug(version: tuple[int, ...], bad: bool) -> None:
     """All before 3.51.3, but for the two branches that were given the same correction."""
-    assert ailing.has_reset_bug(version) is bad
+    assert health.has_reset_bug(version) is bad
 
 
 SESSION: dict[str, str | int | float | None] = {
@@ -449,8 +448,8 @@ async def test_a_long_log_and_a_full_disk_are_seen(tmp_path: Path, monkeypatch: 
     """By their size alone: nothing is opened that SQLite has open."""
     async with Tidewheel(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as app:
         await app.enqueue("mail", {})
-        monkeypatch.setattr(ailing, "PATIENT_BYTES", 1)
-        monkeypatch.setattr(ailing, "LITTLE_SPACE", 2**62)
+        monkeypatch.setattr(health, "PATIENT_BYTES", 1)
+        monkeypatch.setattr(health, "LITTLE_SPACE", 2**62)
         found = await findings(app)
     assert {FindingKind.LONG_LOG, FindingKind.LITTLE_SPACE, FindingKind.UNSAFE_COMMITS} <= found.keys()
     assert str(found[FindingKind.LONG_LOG].details["file"]).endswith("jobs.db-wal")

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from tests.patience import PATIENCE
-from tidewheel import payload
-from tidewheel.benchmark import Figure, Figures, Measurement, concerns
-from tidewheel.benchmark.bench_app import SMALLEST_PAYLOAD, make_text
-from tidewheel.benchmark.figures import quantile, rate, timed
-from tidewheel.benchmark.helper import _PROGRAM
-from tidewheel.cli.bench.meaning import meanings
-from tidewheel.findings import Ailment, AilmentKind
+from tidewheel.cli.bench import meanings
+from tidewheel.core import payload
+from tidewheel.core.reports import Ailment, AilmentKind
 from tidewheel.stores import Ground
+from tidewheel.verification.benchmark import Figure, Figures, Measurement, concerns
+from tidewheel.verification.benchmark.report import quantile, rate, timed
+from tidewheel.verification.benchmark.worker_process import _PROGRAM
+from tidewheel.verification.benchmark.workload import SMALLEST_PAYLOAD, make_text
 
 
 def run_of(ground: Ground | None = None, load: float | None = 0.1, **p50_seconds: float) -> Figures:

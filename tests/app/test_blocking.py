@@ -21,9 +21,14 @@ import pytest
 from tests.patience import PATIENCE
 from tidewheel import InvalidPayload, JobNotFound, NotOpen, ResultTimeout, Tidewheel, TidewheelError
 from tidewheel.app import Tidewheel as App
-from tidewheel.blocking_twins import BlockingBoundTask, BlockingJob, BlockingTask, BlockingTidewheel
-from tidewheel.job import Job
-from tidewheel.task import BoundTask, Task
+from tidewheel.client.job_handle import Job
+from tidewheel.client.sync.blocking_app import (
+    BlockingBoundTask,
+    BlockingJob,
+    BlockingTask,
+    BlockingTidewheel,
+)
+from tidewheel.tasks.task import BoundTask, Task
 
 ROOT = Path(__file__).parents[2]
 

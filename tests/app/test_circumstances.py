@@ -6,16 +6,16 @@ import pytest
 
 from tests.servers.shared import fresh_url
 from tidewheel import Tidewheel
-from tidewheel.answers import Finding, FindingKind, Severity
-from tidewheel.clock import SystemClock, seconds_to_microseconds
-from tidewheel.verification.circumstances import (
+from tidewheel.admin.reports.answers import Finding, FindingKind, Severity
+from tidewheel.core.clock import SystemClock, seconds_to_microseconds
+from tidewheel.verification.store_checks import (
+    Level,
     clock_difference,
     look_around,
     of_attention,
     of_clock,
     of_newest_job,
 )
-from tidewheel.verification.findings import Level
 
 
 class Behind(SystemClock):

@@ -21,8 +21,8 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.outcome import Failed
-from tidewheel.payload import merge_patch
+from tidewheel.core.model import Failed
+from tidewheel.core.payload import merge_patch
 from tidewheel.testing.clock import FrozenClock
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import pytest
 
 from tidewheel import BY_PAYLOAD, Alias, ConfigurationError, InvalidPayload, Tidewheel
-from tidewheel.fields import Check
-from tidewheel.model import BodyFormat
+from tidewheel.core.model import BodyFormat
+from tidewheel.tasks.annotations import Check
 
 
 def no_vowels(text: str) -> None:

@@ -60,7 +60,7 @@ def test_what_cannot_register_is_refused(source: Any) -> None:
 
 
 def test_the_tasks_of_tidewheel_are_there_without_an_import_of_their_own() -> None:
-    """``import tidewheel`` is enough for ``app.include(tidewheel.tasks, …)``."""
+    """``import tidewheel`` is enough for ``app.include(tidewheel.builtin, …)``."""
     app = Tidewheel("memory://")
-    tasks = app.include(tidewheel.tasks, roots=".")
+    tasks = app.include(tidewheel.builtin, roots=".")
     assert tasks["create_file"] is app.registry.named("create_file")

@@ -22,8 +22,7 @@ from tidewheel import (
     Tidewheel,
     WrongState,
 )
-from tidewheel.model import ClaimRequest, Lane, Settlement, Verdict
-from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.core.model import ClaimRequest, Completed, Failed, Lane, Retried, Settlement, Verdict
 from tidewheel.stores.wakeups import WakeupHub
 from tidewheel.testing.clock import FrozenClock
 

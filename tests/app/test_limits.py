@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import InvalidInput, LimitsOrigin, NotPermitted, Rate, Tidewheel, TopicLimits, by_fields
+from tidewheel.core.security_context import SecurityContext, acting_as
 from tidewheel.errors import ConfigurationError
-from tidewheel.limiting import declared_limits
-from tidewheel.security import SecurityContext, acting_as
 from tidewheel.testing.clock import FrozenClock
+from tidewheel.worker.declared_limits import declared_limits
 
 FIVE = TopicLimits(concurrency=5)
 

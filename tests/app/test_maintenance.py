@@ -9,15 +9,16 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
-from tidewheel import State, Tidewheel, maintenance
-from tidewheel.model import ClaimRequest, Lane, Rescued
+from tidewheel import State, Tidewheel
+from tidewheel.core.model import ClaimRequest, Lane, Rescued
 from tidewheel.telemetry.samples import text
+from tidewheel.worker import store_maintenance
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute is over in a moment."""
-    monkeypatch.setattr(maintenance, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(store_maintenance, "LOOK_SECONDS", 0.02)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

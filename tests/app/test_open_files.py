@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from tidewheel.open_files import OWN_FILES, allow_connections
+from tidewheel.core.open_files import OWN_FILES, allow_connections
 soft, hard = {limits}
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(allow_connections(300), resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -10,10 +10,9 @@ import pytest
 
 from tests.app.conftest import Finish
 from tidewheel import InvalidInput, JobError, NotPermitted, SecurityContext, Tidewheel, acting_as
-from tidewheel.answers import StuckKind, StuckThing
-from tidewheel.conditions import Compare, Comparison, Field
-from tidewheel.model import ClaimRequest, Lane, Settlement, WorkerRecord
-from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.admin.reports.answers import StuckKind, StuckThing
+from tidewheel.core.conditions import Compare, Comparison, Field
+from tidewheel.core.model import ClaimRequest, Completed, Failed, Lane, Retried, Settlement, WorkerRecord
 from tidewheel.testing.clock import FrozenClock
 
 TENANT = SecurityContext("acme")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tidewheel import ConfigurationError, InvalidInput, Tidewheel
-from tidewheel.model import Lane
+from tidewheel.core.model import Lane
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from tidewheel import ConfigurationError, Context, InvalidPayload
-from tidewheel.model import BodyFormat
-from tidewheel.signature import Signature
+from tidewheel.core.model import BodyFormat
+from tidewheel.tasks.signature import Signature
 
 if TYPE_CHECKING:
     from tidewheel import Context as Hidden

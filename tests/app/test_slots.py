@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidewheel import Tidewheel
-from tidewheel.fleet import MOST_COUNTED, WorkerInfo
-from tidewheel.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.admin.worker_info import MOST_COUNTED, WorkerInfo
+from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
 
 
 async def beat(app: Tidewheel, name: str, concurrency: int, **figures: Any) -> None:

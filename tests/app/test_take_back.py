@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tidewheel import InvalidInput, NotPermitted, SecurityContext, Tidewheel, WrongState, acting_as
-from tidewheel.answers import StuckKind
-from tidewheel.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.admin.reports.answers import StuckKind
+from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
 from tidewheel.testing.clock import FrozenClock
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tidewheel import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, Retry, Tidewheel, by_fields
-from tidewheel.model import KeyLifetime, NewJob, OnDuplicate
-from tidewheel.task import BoundTask, Task
+from tidewheel.core.model import KeyLifetime, NewJob, OnDuplicate
+from tidewheel.tasks.task import BoundTask, Task
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import msgspec
 import pydantic
 
 from tidewheel import Tidewheel
-from tidewheel.task_types import task_types
+from tidewheel.tasks.task_schemas import task_types
 
 
 def schemas(app: Tidewheel) -> dict[str, Any]:

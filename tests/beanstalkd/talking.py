@@ -9,10 +9,9 @@ import pytest
 
 from tests.app.conftest import app, clock, url
 from tidewheel import Tidewheel
-from tidewheel.beanstalkd.commands import Command
-from tidewheel.beanstalkd.parser import Parser
-from tidewheel.beanstalkd.session import Later, Session
-from tidewheel.beanstalkd.shared import Shared
+from tidewheel.beanstalkd.client_session import Later, Session
+from tidewheel.beanstalkd.commands import Command, Parser
+from tidewheel.beanstalkd.server_state import Shared
 
 __all__ = ["Talk", "app", "clock", "other", "shared", "talk", "url"]
 

@@ -10,10 +10,10 @@ import pytest
 from tests.beanstalkd.talking import Talk, app, clock, other, shared, talk, url
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.beanstalkd.session import Later
-from tidewheel.beanstalkd.shared import Shared
-from tidewheel.model import Claim, ClaimRequest, Lane
-from tidewheel.pulling import ahead
+from tidewheel.beanstalkd.client_session import Later
+from tidewheel.beanstalkd.server_state import Shared
+from tidewheel.core.model import Claim, ClaimRequest, Lane
+from tidewheel.pull import prefetch
 
 __all__ = ["app", "clock", "other", "shared", "talk", "url"]
 
@@ -21,7 +21,7 @@ __all__ = ["app", "clock", "other", "shared", "talk", "url"]
 @pytest.fixture(autouse=True)
 def long_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a busy machine does not make anybody late."""
-    monkeypatch.setattr(ahead, "MOMENT", 60.0)
+    monkeypatch.setattr(prefetch, "MOMENT", 60.0)
 
 
 async def run_two(talk: Talk) -> None:
@@ -202,7 +202,7 @@ async def test_what_is_not_asked_for_in_time_is_everybodys_again(
     talk: Talk, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody at another server need not wait for a client that went away."""
-    monkeypatch.setattr(ahead, "MOMENT", 0.0)
+    monkeypatch.setattr(prefetch, "MOMENT", 0.0)
     *_, third = await put(talk, 3)
     await run_two(talk)
     store = shared.app.store

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.beanstalkd.commands import Command
-from tidewheel.beanstalkd.parser import MAX_LINE, NotBeanstalkd, Parser
+from tidewheel.beanstalkd.commands import MAX_LINE, Command, NotBeanstalkd, Parser
 from tidewheel.beanstalkd.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, UNKNOWN_COMMAND
 
 

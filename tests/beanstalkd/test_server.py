@@ -21,7 +21,13 @@ from tests.patience import PATIENCE
 from tidewheel import ConfigurationError, Tidewheel
 from tidewheel.beanstalkd import connection
 from tidewheel.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
-from tidewheel.beanstalkd.listening import Address, bound_address, listen, read_address, stop_listening
+from tidewheel.beanstalkd.listener import (
+    Address,
+    bound_address,
+    listen,
+    read_address,
+    stop_listening,
+)
 from tidewheel.beanstalkd.server import Server
 
 

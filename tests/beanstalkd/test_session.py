@@ -9,8 +9,8 @@ import pytest
 
 from tests.beanstalkd.talking import Talk, app, clock, other, shared, talk, url
 from tidewheel import StoreUnavailable, Tidewheel, __version__
-from tidewheel.beanstalkd.session import MAX_WATCHED
-from tidewheel.beanstalkd.shared import Shared
+from tidewheel.beanstalkd.client_session import MAX_WATCHED
+from tidewheel.beanstalkd.server_state import Shared
 from tidewheel.testing.clock import FrozenClock
 
 __all__ = ["app", "clock", "other", "shared", "talk", "url"]

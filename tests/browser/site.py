@@ -16,10 +16,10 @@ from starlette.routing import Mount
 
 from tests.servers.shared import fresh_url
 from tidewheel import Tidewheel
-from tidewheel.cli.demo.door import HOST, Door, Login
-from tidewheel.cli.demo.journal import Journal
-from tidewheel.cli.demo.tasks import Shop, make_shop
-from tidewheel.server.running import listen, url_of
+from tidewheel.cli.demo.activity_log import Journal
+from tidewheel.cli.demo.demo_server import HOST, Door, Login
+from tidewheel.cli.demo.shop_app import Shop, make_shop
+from tidewheel.server.api_server import listen, url_of
 
 STORES = ("sqlite", "postgres")
 

@@ -13,7 +13,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from tests.docs.pages import ROOT
-from tidewheel.server.ui.files import FIRST, built_files
+from tidewheel.server.ui import FIRST, built_files
 
 SOURCE = ROOT / "ui"
 ASSETS = ROOT / "src/tidewheel/server/ui/assets"

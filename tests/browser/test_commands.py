@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tests.docs.pages import ROOT
-from tidewheel.cli.root import tidewheel
+from tidewheel.cli.command_group import tidewheel
 
 _command = re.compile(r"(?:code[=:] ?\{?[\"'`]|\\n|<code[^>]*>|text=\{`)tidewheel ((?:\\\"|[^\"<`\n])+)")
 

@@ -22,10 +22,9 @@ from tests.browser.conftest import OpenPage
 from tests.browser.site import Site
 from tests.browser.troubles import Troubles
 from tests.patience import PATIENCE
-from tidewheel.cli.demo import tasks
+from tidewheel.cli.demo import shop_app
+from tidewheel.core.model import ClaimRequest, Failed, JobError, Lane, Retried, Settlement
 from tidewheel.errors import JobNotFound
-from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
-from tidewheel.outcome import Failed, Retried
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def pages_of_the_report(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
     async def pause(ctx: object, seconds: float) -> None:
         await allowed.acquire()
 
-    monkeypatch.setattr(tasks, "_pause", pause)
+    monkeypatch.setattr(shop_app, "_pause", pause)
     return allowed
 
 
@@ -164,7 +163,7 @@ async def test_a_group_of_failures_is_requeued_once_its_task_is_repaired(
             await expect(dialog.get_by_role("status")).to_contain_text(
                 "3 jobs that match are failed or cancelled"
             )
-            monkeypatch.setattr(tasks, "_decoder_of", lambda *_: "repaired-")
+            monkeypatch.setattr(shop_app, "_decoder_of", lambda *_: "repaired-")
             await dialog.get_by_role("button", name="Requeue 3 jobs").click()
             await expect(page.get_by_role("dialog").get_by_role("progressbar")).to_be_visible()
             await expect(toast(page, "3 jobs requeued")).to_be_visible()

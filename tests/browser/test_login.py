@@ -10,7 +10,7 @@ from tests.browser.axe import accessible
 from tests.browser.conftest import PHONE, OpenPage
 from tests.browser.site import Site
 from tests.browser.troubles import Troubles
-from tidewheel.server.transport import PAGE_POLICY
+from tidewheel.server.asgi import PAGE_POLICY
 
 
 async def test_a_superuser_logs_in_and_out(visitor: Page, site: Site) -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from tests.cli.processes import Project
 from tidewheel import Tidewheel
-from tidewheel.cli.root import tidewheel
+from tidewheel.cli.command_group import tidewheel
 
 JOBS = """
 import asyncio
 from tidewheel import Fail, RetryAfter, Tidewheel
-from tidewheel.context import Context
+from tidewheel.tasks.context import Context
 
 app = Tidewheel("sqlite:///jobs.db")
 
@@ -122,7 +122,7 @@ def work_off(run: Run, project: Project) -> Callable[[], None]:
     """Runs every due job of the project's app."""
 
     def work_off() -> None:
-        from tidewheel.cli.loading import load_app
+        from tidewheel.cli.app_loader import load_app
 
         app = load_app("jobs:app")
 

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, on_terminal
 from tests.servers import PgBouncer, PostgresServer
-from tidewheel.benchmark import Measurement, helper
+from tidewheel.verification.benchmark import Measurement, worker_process
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -181,7 +181,7 @@ def test_a_worker_that_cannot_start_is_an_error_and_nothing_is_left(
     run: Run, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last words are passed on."""
-    monkeypatch.setattr(helper, "_PROGRAM", "import sys; sys.exit('no more memory')")
+    monkeypatch.setattr(worker_process, "_PROGRAM", "import sys; sys.exit('no more memory')")
     before = files(project)
     answer = run("bench", "--seconds", "1")
     assert answer.code == 1
@@ -232,9 +232,9 @@ def test_no_colours_where_none_are_wanted(project: Project) -> None:
 
 def test_every_measurement_has_a_name_and_a_share_of_the_time() -> None:
     """One that is added is shown, and the whole stays as long as was asked for."""
-    from tidewheel.benchmark.course import SHARES
-    from tidewheel.benchmark.measuring import MEASURES
-    from tidewheel.cli.bench.result import title
+    from tidewheel.cli.bench import title
+    from tidewheel.verification.benchmark.measurements import MEASURES
+    from tidewheel.verification.benchmark.run import SHARES
 
     assert list(SHARES) == list(MEASURES) == list(Measurement)
     assert sum(SHARES.values()) == pytest.approx(1.0)

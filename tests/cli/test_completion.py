@@ -15,8 +15,8 @@ from tests.cli.conftest import Run, Within
 from tests.cli.processes import COMMAND, Project, on_terminal
 from tests.patience import PATIENCE
 from tidewheel import ConfigurationError, Tidewheel
-from tidewheel.cli.root import COMMANDS
-from tidewheel.cli.target import named_app
+from tidewheel.cli.command_group import COMMANDS
+from tidewheel.cli.target_options import named_app
 
 Press = Callable[..., list[str]]
 

@@ -17,8 +17,9 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, on_terminal, wait_until
 from tests.patience import PATIENCE
-from tidewheel.cli.demo import browser, door
-from tidewheel.cli.demo.journal import GATHER_SECONDS, Journal, Kind
+from tidewheel.cli import demo
+from tidewheel.cli.demo import demo_server
+from tidewheel.cli.demo.activity_log import GATHER_SECONDS, Journal, Kind
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -65,8 +66,8 @@ def test_a_taken_port_is_an_error_when_it_was_asked_for(run: Run, monkeypatch: p
         port = taken.getsockname()[1]
         answer = run("demo", "--port", str(port))
         assert (answer.code, f"cannot listen on 127.0.0.1 port {port}" in answer.errors) == (2, True)
-        monkeypatch.setattr(door, "DEFAULT_PORT", port)
-        listener, login = door.listen_here(None)
+        monkeypatch.setattr(demo_server, "DEFAULT_PORT", port)
+        listener, login = demo_server.listen_here(None)
         with listener:
             assert login.url == f"http://127.0.0.1:{listener.getsockname()[1]}/ui/"
             assert listener.getsockname()[1] != port
@@ -74,7 +75,7 @@ def test_a_taken_port_is_an_error_when_it_was_asked_for(run: Run, monkeypatch: p
 
 def test_every_run_has_a_password_of_its_own() -> None:
     """It is good to read aloud, and not shown by accident."""
-    first, second = door.Login("http://one/"), door.Login("http://one/")
+    first, second = demo_server.Login("http://one/"), demo_server.Login("http://one/")
     assert first.password != second.password
     assert first.password not in repr(first)
 
@@ -86,36 +87,36 @@ class TestBrowser:
 
     @pytest.fixture(autouse=True)
     def _somebody(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(browser, "is_terminal", lambda: True)
+        monkeypatch.setattr(demo, "is_terminal", lambda: True)
         monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.BackgroundBrowser("xdg-open"))
         monkeypatch.setattr(sys, "platform", "linux")
 
     def test_a_person_at_a_display_gets_one(self) -> None:
         """On X and on Wayland."""
-        assert browser.is_wanted(self.THERE)
-        assert browser.is_wanted({"WAYLAND_DISPLAY": "wayland-0"})
+        assert demo.is_wanted(self.THERE)
+        assert demo.is_wanted({"WAYLAND_DISPLAY": "wayland-0"})
 
     @pytest.mark.parametrize("name", ["CI", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"])
     def test_nobody_else_does(self, name: str) -> None:
         """Not in CI, not over ssh, not without a display."""
-        assert not browser.is_wanted({**self.THERE, name: "1"})
-        assert not browser.is_wanted({})
+        assert not demo.is_wanted({**self.THERE, name: "1"})
+        assert not demo.is_wanted({})
 
     def test_a_pipe_gets_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody watches there."""
-        monkeypatch.setattr(browser, "is_terminal", lambda: False)
-        assert not browser.is_wanted(self.THERE)
+        monkeypatch.setattr(demo, "is_terminal", lambda: False)
+        assert not demo.is_wanted(self.THERE)
 
     def test_a_browser_in_the_terminal_is_not_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It would draw where the demo draws. Nor is one that is not there."""
         monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("w3m"))
-        assert not browser.is_wanted(self.THERE)
+        assert not demo.is_wanted(self.THERE)
 
         def none() -> None:
             raise webbrowser.Error("could not locate runnable browser")
 
         monkeypatch.setattr(webbrowser, "get", none)
-        assert not browser.is_wanted(self.THERE)
+        assert not demo.is_wanted(self.THERE)
 
 
 @needs_signals

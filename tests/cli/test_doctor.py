@@ -20,13 +20,13 @@ from tests.cli.test_bench import execute, files, schemas
 from tests.postgres.stores import schema_of
 from tests.servers import PostgresServer
 from tests.servers.shared import fresh_url
-from tidewheel.cli.doctor import command
+from tidewheel.cli import doctor
 from tidewheel.stores import Ground
-from tidewheel.stores.postgres import ailing
-from tidewheel.stores.sqlite import migrating
+from tidewheel.stores.postgres import health
+from tidewheel.stores.sqlite import schema as sqlite_schema
 from tidewheel.verification.checker import Recovery, Report, Violation
-from tidewheel.verification.rules import RULES
-from tidewheel.verification.sweep import Outcome, Plan
+from tidewheel.verification.fault_run import Outcome, Plan
+from tidewheel.verification.invariants import RULES
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -82,17 +82,17 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
             )
             return Outcome(plan, report, Ground("SQLite 3.99"), "a place of its own", plan.seconds + 4)
 
-        monkeypatch.setattr(command, "verify", verify)
+        monkeypatch.setattr(doctor, "verify", verify)
 
     return pretend
 
 
 FILES = """
-import tidewheel.tasks
+import tidewheel.builtin
 from tidewheel import Tidewheel
 
 app = Tidewheel("sqlite:///jobs.db", check_on_start=False)
-app.include(tidewheel.tasks, roots=["data"])
+app.include(tidewheel.builtin, roots=["data"])
 """
 
 
@@ -101,7 +101,7 @@ def test_files_are_compared_with_completed_jobs(run: Run, project: Project) -> N
     data = project.directory / "data"
     data.mkdir()
     project.write("filing.py", FILES)
-    from tidewheel.cli.loading import load_app
+    from tidewheel.cli.app_loader import load_app
 
     app = load_app("filing:app")
     with app.sync:
@@ -132,7 +132,7 @@ def test_a_file_s_name_is_shown_and_not_obeyed_and_leftovers_are_a_note(run: Run
     data = project.directory / "data"
     data.mkdir()
     project.write("filing.py", FILES)
-    from tidewheel.cli.loading import load_app
+    from tidewheel.cli.app_loader import load_app
 
     name = "a\n- WRONG: b\x1b[2J"
     app = load_app("filing:app")
@@ -334,9 +334,9 @@ def test_older_and_newer_tables_are_left_as_they_are(
 ) -> None:
     """The doctor migrates nothing, and does not look at tables it does not know."""
     run("migrate", "--url", project.url)
-    later = [*migrating.migrations(), (2, "0002_later", "CREATE TABLE tidewheel_x (a)")]
+    later = [*sqlite_schema.migrations(), (2, "0002_later", "CREATE TABLE tidewheel_x (a)")]
     with monkeypatch.context() as newer:
-        newer.setattr(migrating, "migrations", lambda: later)
+        newer.setattr(sqlite_schema, "migrations", lambda: later)
         answer = run("doctor", "--url", project.url)
         assert answer.code == 1
         assert "the tables are older than this Tidewheel" in answer.out
@@ -467,7 +467,7 @@ def test_a_role_that_may_not_see_the_jobs_is_told_what_ails_the_server(
     run: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it may not see is one problem; who holds what and what runs out it can be told all the same."""
-    monkeypatch.setattr(ailing, "CONNECTION_SHARE", 0.0)
+    monkeypatch.setattr(health, "CONNECTION_SHARE", 0.0)
     url = fresh_url()
     run("migrate", "--url", url)
     schema = schema_of(url)

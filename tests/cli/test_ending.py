@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel.cli.ending import ended_by_signals
+from tidewheel.cli.signals import ended_by_signals
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows hangs nobody up")
 

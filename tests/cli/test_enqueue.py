@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Answer, Run, Within
 from tests.cli.processes import Project, on_terminal
 from tidewheel import Tidewheel
-from tidewheel.cli.enqueue_many import BATCH
+from tidewheel.cli.enqueue import BATCH
 
 
 @pytest.fixture

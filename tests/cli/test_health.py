@@ -22,10 +22,9 @@ from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
-from tidewheel.cli.health import port as health_port
-from tidewheel.cli.health.listening import listen, place_of
-from tidewheel.cli.health.port import MOST_CONNECTIONS, HealthPort
-from tidewheel.cli.health.reporting import HUNG_SECONDS, SILENT_SECONDS, Report, Reporter, Reports
+from tidewheel.cli import health_port
+from tidewheel.cli.health_port import MOST_CONNECTIONS, HealthPort, listen, place_of
+from tidewheel.cli.health_reports import HUNG_SECONDS, SILENT_SECONDS, Report, Reporter, Reports
 from tidewheel.errors import ConfigurationError
 from tidewheel.worker.health import CLAIM_PATIENCE_SECONDS, WorkerHealth, judge, starting
 
@@ -415,8 +414,8 @@ def say(where: tuple[str, int], data: bytes) -> bytes:
 
 WITHOUT_FILES = """
 import contextlib, logging, os, resource, socket, time
-from tidewheel.cli.health.listening import listen
-from tidewheel.cli.health.port import HealthPort
+from tidewheel.cli.health_port import listen
+from tidewheel.cli.health_port import HealthPort
 from tidewheel.worker.health import starting
 
 logging.basicConfig(format="LINE %(message)s")

@@ -15,14 +15,13 @@ from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from tidewheel import Tidewheel
-from tidewheel.cli.health.counts import WHOLE_EVERY, Counted, Counts, Recount
-from tidewheel.ids import new_id
-from tidewheel.model import RescuedJob, State
+from tidewheel.cli.health_reports import WHOLE_EVERY, Counted, Counts, Recount
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import RescuedJob, State
 from tidewheel.settings import load_settings
-from tidewheel.telemetry.catalogue import LEASES_LOST
-from tidewheel.telemetry.counting import MOST_TASKS, Metrics
-from tidewheel.telemetry.figures import TopicFigures
-from tidewheel.telemetry.samples import Sample, one, text
+from tidewheel.telemetry.metric_counters import MOST_TASKS, Metrics
+from tidewheel.telemetry.metric_gauges import TopicFigures
+from tidewheel.telemetry.samples import LEASES_LOST, Sample, one, text
 from tidewheel.telemetry.telemetry import Telemetry
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGKILL")

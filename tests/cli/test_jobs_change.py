@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal, wait_until
 from tidewheel import Tidewheel
-from tidewheel.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
 
 NOBODY = "0199a8f2-7c11-7abc-8def-0123456789ab"
 

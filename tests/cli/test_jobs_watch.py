@@ -15,7 +15,7 @@ from tests.cli.conftest import Run, Within
 from tests.cli.processes import COMMAND, Process, Project, on_terminal
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.cli.jobs.watching import watch_jobs
+from tidewheel.cli.jobs.job_list import watch_jobs
 
 FAST = ("--watch", "--every", "100ms")
 

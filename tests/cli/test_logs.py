@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from tidewheel.cli.logs import JsonLines, Lines
+from tidewheel.cli.log_formatters import JsonLines, Lines
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:

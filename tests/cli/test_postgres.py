@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, wait_until
 from tests.servers.shared import fresh_url
-from tidewheel.cli.demo.command import _place
+from tidewheel.cli.demo import _place
 
 ON_A_SERVER = """
 import os

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import Process, Project, wait_until
-from tidewheel.cli import children, processes
+from tidewheel.cli import child_process, process_manager
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
 
@@ -173,8 +173,8 @@ def test_a_long_life_makes_up_for_earlier_crashes(several: Project, monkeypatch:
     """A worker that dies once a day is back at once, however often it has died."""
     several.write("crashing.py", "import os\nos._exit(3)\n")
     monkeypatch.setattr(sys, "argv", ["tidewheel", "worker", "crashing:app"])
-    monkeypatch.setattr(processes, "HEALTHY_SECONDS", 0.0)  # however short, its life was long
-    member = processes.Member(1, None)
+    monkeypatch.setattr(process_manager, "HEALTHY_SECONDS", 0.0)  # however short, its life was long
+    member = process_manager.Member(1, None)
     deaths: list[float] = []
     while len(deaths) < 5:
         member.look()
@@ -191,7 +191,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     """No room, or no interpreter while an environment is replaced: the fleet goes on, and nothing leaks."""
     monkeypatch.chdir(several.directory)
     monkeypatch.setattr(sys, "argv", ["tidewheel", "worker", "several:app"])
-    member = processes.Member(1, None)
+    member = process_manager.Member(1, None)
     free = _free_descriptor()
     with monkeypatch.context() as replaced:
         replaced.setattr(sys, "executable", str(several.directory / "missing"))
@@ -228,7 +228,7 @@ def test_a_parent_of_very_many_hears_that_one_works(
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip(f"this process may have {hard} descriptors; it takes 2,048")
     monkeypatch.chdir(several.directory)
-    child = children.Child(["worker", "--supervised", "--member", "1", "several:app"])
+    child = child_process.Child(["worker", "--supervised", "--member", "1", "several:app"])
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     try:
         assert child._ready is not None

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tidewheel import __version__
-from tidewheel.cli.root import COMMANDS, tidewheel
+from tidewheel.cli.command_group import COMMANDS, tidewheel
 
 
 def _commands(
@@ -113,11 +113,12 @@ def test_help_imports_no_command_and_no_table_library() -> None:
     """``tidewheel --help`` stays quick however many commands there are."""
     code = (
         "import sys\n"
-        "from tidewheel.cli.root import tidewheel\n"
+        "from tidewheel.cli.command_group import tidewheel\n"
         "try: tidewheel.main(['--help'])\n"
         "except SystemExit: pass\n"
         "loaded = [name for name in sys.modules if name.split('.')[0] in {'rich', 'sqlite3'}\n"
-        "          or name.startswith('tidewheel.cli.') and name.split('.')[2] not in {'root', 'failures'}]\n"
+        "          or name.startswith('tidewheel.cli.')\n"
+        "          and name.split('.')[2] not in {'command_group', 'error_output', 'terminal'}]\n"
         "sys.exit(repr(loaded) if loaded else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

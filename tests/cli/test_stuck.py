@@ -17,10 +17,10 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="there a fresh worker ta
 APP = """
 import asyncio, os, sys, time
 from tidewheel import Tidewheel
-from tidewheel.worker import stuck, worker
+from tidewheel.worker import stuck_handlers, worker
 
 if "worker" in sys.argv:
-    stuck.STUCK_SECONDS = 0.2
+    stuck_handlers.STUCK_SECONDS = 0.2
     worker.BLOCKED_SECONDS = 0.5
     os.chdir("/")  # as programs do; the next one starts where this one did
 app = Tidewheel({url!r}, lease=2)
@@ -184,9 +184,9 @@ def test_jobs_in_memory_survive_because_the_process_does(project: Project) -> No
         """
 import asyncio, threading, time
 from tidewheel import Tidewheel
-from tidewheel.worker import stuck
+from tidewheel.worker import stuck_handlers
 
-stuck.STUCK_SECONDS = 0.2
+stuck_handlers.STUCK_SECONDS = 0.2
 app = Tidewheel("memory://", lease=2)
 
 

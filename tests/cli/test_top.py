@@ -19,17 +19,31 @@ from tests.cli.vt import Vt
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_url
 from tidewheel import TaskError, Tidewheel
-from tidewheel.answers import Attention, FailedGroup, FailedJobs, Finding, FindingKind, Severity
-from tidewheel.cli.top import looking
-from tidewheel.cli.top.drawing import Canvas, draw, share
-from tidewheel.cli.top.lines import columns_of, cut, rendered
-from tidewheel.cli.top.looking import Lookout, rest
-from tidewheel.cli.top.rates import Meter
-from tidewheel.cli.top.screen import ENTER, LEAVE
-from tidewheel.cli.top.view import View
-from tidewheel.findings import TaskActivity, TaskStats
-from tidewheel.glance import Glance
-from tidewheel.model import Distribution, JobRecord, MinuteStats, Progress, State, Stats, TopicStats
+from tidewheel.admin.reports.answers import (
+    Attention,
+    FailedGroup,
+    FailedJobs,
+    Finding,
+    FindingKind,
+    Severity,
+)
+from tidewheel.admin.reports.queue_snapshot import Glance
+from tidewheel.cli.top import state_poller
+from tidewheel.cli.top.renderer import Canvas, draw, share
+from tidewheel.cli.top.state import Meter, View
+from tidewheel.cli.top.state_poller import Lookout, rest
+from tidewheel.cli.top.styled_text import columns_of, cut, rendered
+from tidewheel.cli.top.terminal_screen import ENTER, LEAVE
+from tidewheel.core.model import (
+    Distribution,
+    JobRecord,
+    MinuteStats,
+    Progress,
+    State,
+    Stats,
+    TopicStats,
+)
+from tidewheel.core.reports import TaskActivity, TaskStats
 
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal and signals")
 
@@ -153,7 +167,7 @@ def test_what_is_older_than_the_counts_beside_it_says_so() -> None:
 
 async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as grouping is cheap: 34 failed beside a group of 3 sends people after what is not there."""
-    monkeypatch.setattr(looking, "CHEAP", 0.0)
+    monkeypatch.setattr(state_poller, "CHEAP", 0.0)
     app = Tidewheel("memory://")
 
     @app.task(max_attempts=1)
@@ -173,7 +187,7 @@ async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.M
             assert shown.glance.stats.failed == shown.failed.jobs == failed
             assert shown.closer_age < 1.0
             groups = shown.failed
-        monkeypatch.setattr(looking, "CHEAP", 1e9)  # what costs too much is left to the seldom look
+        monkeypatch.setattr(state_poller, "CHEAP", 1e9)  # what costs too much is left to the seldom look
         await fail.enqueue()
         await app.run_until_idle()
         await lookout._look()

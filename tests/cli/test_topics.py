@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
 from tidewheel import Tidewheel
-from tidewheel.model import ClaimRequest, Lane
+from tidewheel.core.model import ClaimRequest, Lane
 
 
 @pytest.fixture(autouse=True)

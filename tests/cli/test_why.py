@@ -12,13 +12,14 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
-from tidewheel import Tidewheel, TopicLimits, attention
-from tidewheel.answers import Finding, FindingKind, Severity
-from tidewheel.cli.why.command import NAMES
-from tidewheel.cli.why.prose import say_finding
-from tidewheel.model import ClaimRequest, Lane, WorkerRecord
-from tidewheel.questions import ASKED
-from tidewheel.server.questions import QUESTIONS
+from tidewheel import Tidewheel, TopicLimits
+from tidewheel.admin.reports import attention
+from tidewheel.admin.reports.answers import Finding, FindingKind, Severity
+from tidewheel.admin.reports.questions import ASKED
+from tidewheel.cli.why import NAMES
+from tidewheel.cli.why_answers import say_finding
+from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.server.routes.report_routes import QUESTIONS
 
 LONG = "state:failed topic:'it''s; odd' " + "and more " * 20
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -220,7 +221,7 @@ def test_what_an_error_says_is_not_obeyed_by_the_terminal(run: Run, project: Pro
         "async def evil() -> None:\n"
         '    raise Fail("\\x1b[2J\\x1b]0;owned\\x07 gone")\n',
     )
-    from tidewheel.cli.loading import load_app
+    from tidewheel.cli.app_loader import load_app
 
     app = load_app("evil:app")
     app.sync.open()

@@ -8,11 +8,11 @@ from typing import Any
 import click
 import pytest
 
-from tidewheel.cli import words
+from tidewheel.cli import formats
 from tidewheel.cli.stats import bars
-from tidewheel.clock import MICROSECONDS
-from tidewheel.model import FOREVER
-from tidewheel.urls import shown_url
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.core.model import FOREVER
+from tidewheel.core.urls import shown_url
 
 MINUTE = 60 * MICROSECONDS
 
@@ -27,7 +27,7 @@ MINUTE = 60 * MICROSECONDS
 )  # fmt: skip
 def test_durations_are_short_at_every_scale(seconds: float | None, shown: str) -> None:
     """Two units at most, none of them zero."""
-    assert words.duration(seconds) == shown
+    assert formats.duration(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_durations_are_short_at_every_scale(seconds: float | None, shown: str) -
 )  # fmt: skip
 def test_short_times_keep_two_digits(seconds: float | None, shown: str) -> None:
     """A benchmark is about the difference between 0.04 and 0.4 ms."""
-    assert words.latency(seconds) == shown
+    assert formats.latency(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_short_times_keep_two_digits(seconds: float | None, shown: str) -> None:
 )  # fmt: skip
 def test_measured_numbers_claim_no_more_than_they_know(number: float | None, shown: str) -> None:
     """Three digits, the rest is noise."""
-    assert words.about(number) == shown
+    assert formats.about(number) == shown
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,21 @@ def test_measured_numbers_claim_no_more_than_they_know(number: float | None, sho
 )
 def test_ages_are_one_unit(seconds: int, shown: str) -> None:
     """An age is for skimming a column."""
-    assert words.age(10**15, 10**15 + seconds * MICROSECONDS) == shown
+    assert formats.age(10**15, 10**15 + seconds * MICROSECONDS) == shown
 
 
 def test_a_pause_says_how_long_it_lasts() -> None:
     """Over, limited and without end read differently."""
-    assert words.pause_end(None, 100) == words.pause_end(99, 100) == ""
-    assert words.pause_end(FOREVER, 100) == "paused"
-    assert words.pause_end(5 * MINUTE, 0) == "paused for 5m"
+    assert formats.pause_end(None, 100) == formats.pause_end(99, 100) == ""
+    assert formats.pause_end(FOREVER, 100) == "paused"
+    assert formats.pause_end(5 * MINUTE, 0) == "paused for 5m"
 
 
 def test_nouns_agree_with_their_numbers() -> None:
     """One job, two jobs, a thousand with a comma."""
-    assert [words.jobs(number) for number in (0, 1, 2, 1000)] == ["0 jobs", "1 job", "2 jobs", "1,000 jobs"]
-    assert words.plural(1, "retry", "retries") == "1 retry"
-    assert words.plural(2, "retry", "retries") == "2 retries"
+    assert [formats.jobs(number) for number in (0, 1, 2, 1000)] == ["0 jobs", "1 job", "2 jobs", "1,000 jobs"]
+    assert formats.plural(1, "retry", "retries") == "1 retry"
+    assert formats.plural(2, "retry", "retries") == "2 retries"
 
 
 @pytest.mark.parametrize(
@@ -83,42 +83,42 @@ def test_nouns_agree_with_their_numbers() -> None:
 )
 def test_durations_are_read_with_and_without_units(text: str, seconds: float) -> None:
     """Plain numbers are seconds, as everywhere else in Tidewheel."""
-    assert words.Duration().convert(text, None, None) == seconds
+    assert formats.Duration().convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "5 parsecs", "1h30m", "nan", "none"])
 def test_a_wrong_duration_is_refused_with_examples(text: str) -> None:
     """What is understood is said."""
     with pytest.raises(click.BadParameter, match="or 500ms, 90s, 5m, 2h, 1d"):
-        words.Duration().convert(text, None, None)
+        formats.Duration().convert(text, None, None)
 
 
 def test_none_is_a_value_where_it_means_something() -> None:
     """``--timeout none`` is not the same as no --timeout."""
-    assert words.value_of(words.Duration(none=True).convert("None", None, None)) is None
-    assert words.value_of(words.NumberOrNone().convert("none", None, None)) is None
-    assert words.NumberOrNone().convert("7", None, None) == 7
+    assert formats.value_of(formats.Duration(none=True).convert("None", None, None)) is None
+    assert formats.value_of(formats.NumberOrNone().convert("none", None, None)) is None
+    assert formats.NumberOrNone().convert("7", None, None) == 7
     with pytest.raises(click.BadParameter, match="no whole number and not none"):
-        words.NumberOrNone().convert("many", None, None)
+        formats.NumberOrNone().convert("many", None, None)
 
 
 def test_moments_need_a_time_zone() -> None:
     """A time without a zone is a different moment on every machine."""
-    assert words.Moment().convert("2030-01-31T09:00Z", None, None) == datetime(2030, 1, 31, 9, tzinfo=UTC)
+    assert formats.Moment().convert("2030-01-31T09:00Z", None, None) == datetime(2030, 1, 31, 9, tzinfo=UTC)
     with pytest.raises(click.BadParameter, match="no time zone"):
-        words.Moment().convert("2030-01-31T09:00", None, None)
+        formats.Moment().convert("2030-01-31T09:00", None, None)
     with pytest.raises(click.BadParameter, match="write it like 2030-01-31T09:00Z"):
-        words.Moment().convert("tomorrow", None, None)
+        formats.Moment().convert("tomorrow", None, None)
 
 
 def test_moments_in_filters_may_be_ages() -> None:
     """--created-after 2h is two hours ago; a due time is never meant that way."""
-    converted: Any = words.Moment(ago=True).convert("2h", None, None)
+    converted: Any = formats.Moment(ago=True).convert("2h", None, None)
     assert abs(datetime.now(UTC) - timedelta(hours=2) - converted) < timedelta(minutes=1)
     with pytest.raises(click.BadParameter, match="no ISO 8601 time"):
-        words.Moment().convert("2h", None, None)
+        formats.Moment().convert("2h", None, None)
     with pytest.raises(click.BadParameter, match="before all time"):
-        words.Moment(ago=True).convert("999999w", None, None)
+        formats.Moment(ago=True).convert("999999w", None, None)
 
 
 def test_bars_end_at_the_newest_minute_and_reach_the_top_at_the_largest() -> None:

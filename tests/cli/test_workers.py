@@ -12,8 +12,8 @@ from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, on_terminal
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.clock import MICROSECONDS
-from tidewheel.model import ClaimRequest, Lane, WorkerRecord
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
 
 
 @pytest.fixture

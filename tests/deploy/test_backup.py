@@ -25,8 +25,7 @@ from tests.servers import FAST, PostgresServer
 from tests.servers.accounts import server_account
 from tests.servers.processes import start_process
 from tidewheel import Tidewheel
-from tidewheel.model import ClaimRequest, Lane, Lease, Settlement, State
-from tidewheel.outcome import Completed
+from tidewheel.core.model import ClaimRequest, Completed, Lane, Lease, Settlement, State
 
 PAGE = ROOT / "docs/how-to/backup.md"
 DATABASE = "shop"  # as on the page

@@ -20,7 +20,7 @@ import yaml
 
 from tests.cli.processes import Process, wait_until
 from tests.patience import PATIENCE
-from tidewheel.cli.root import tidewheel
+from tidewheel.cli.command_group import tidewheel
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

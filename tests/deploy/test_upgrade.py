@@ -13,7 +13,7 @@ import pytest
 from tests.cli.processes import Project
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.stores.sqlite.migrating import migrations
+from tidewheel.stores.sqlite.schema import migrations
 
 APP = """
 from tidewheel import Tidewheel

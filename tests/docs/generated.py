@@ -6,6 +6,7 @@ between ``<!-- generated: name -->`` and ``<!-- end -->``.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
@@ -16,12 +17,12 @@ import click
 import msgspec
 
 from tests.docs.pages import ROOT
-from tidewheel.cli.root import tidewheel as root
+from tidewheel.cli.command_group import tidewheel as root
 from tidewheel.server import openapi
 from tidewheel.server.problems import PROBLEMS
 from tidewheel.server.routes import ROUTES
 from tidewheel.settings import SETTINGS, Kind, Setting
-from tidewheel.telemetry.catalogue import CATALOGUE
+from tidewheel.telemetry.samples import CATALOGUE
 
 COMMON = 3
 """Options that this many commands share are described once."""
@@ -173,12 +174,34 @@ def openapi_text() -> str:
     return json.dumps(openapi.document(ROUTES), indent=1, ensure_ascii=False) + "\n"
 
 
+def code_map() -> str:
+    """Every module by package, with the first sentence of its docstring."""
+    source = ROOT / "src/tidewheel"
+    packages: dict[Path, list[Path]] = {}
+    for path in sorted(source.rglob("*.py")):
+        packages.setdefault(path.parent.relative_to(source), []).append(path)
+    lines = []
+    for package, paths in sorted(packages.items()):
+        if paths[0].name == "__init__.py" and len(paths) == 1 and not paths[0].read_text("utf-8"):
+            continue  # a directory of SQL files
+        name = ".".join(("tidewheel", *package.parts))
+        lines += [f"## {name}", "", "| module | |", "|---|---|"]
+        for path in paths:
+            text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+            paragraph = " ".join(text.partition("\n\n")[0].split())
+            sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", paragraph)[0].replace("|", "\\|")
+            lines.append(f"| `{path.relative_to(source).as_posix()}` | {sentence} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
 PARTS: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (ROOT / "docs/reference/settings.md", settings_table),
     "commands": (ROOT / "docs/reference/cli.md", command_list),
     "routes": (ROOT / "docs/reference/http-api.md", route_list),
     "metrics": (ROOT / "docs/reference/metrics.md", metric_table),
     "problems": (ROOT / "docs/reference/http-problems.md", problem_list),
+    "modules": (ROOT / "docs/reference/code-map.md", code_map),
 }
 
 

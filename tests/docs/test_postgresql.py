@@ -11,8 +11,8 @@ import pytest
 from tests.docs.pages import ROOT, statements
 from tests.servers import PostgresServer
 from tidewheel import StoreError, Tidewheel
-from tidewheel.model import ClaimRequest, Lane, State
-from tidewheel.schema_scripts import write_grants
+from tidewheel.admin.migration_scripts import write_grants
+from tidewheel.core.model import ClaimRequest, Lane, State
 
 PAGE = ROOT / "docs/how-to/postgresql.md"
 DATABASE = "shop"  # as on the page

@@ -25,14 +25,14 @@ from tidewheel import (
     errors,
     testing,
 )
-from tidewheel.access.access import Access
-from tidewheel.context import JobInfo
-from tidewheel.filters import JobFilters
-from tidewheel.model import Shown, State
-from tidewheel.options import EnqueueOptions, TaskOptions, WorkerOptions
+from tidewheel.access.access_control import Access
+from tidewheel.admin.filters import JobFilters
+from tidewheel.core.model import Shown, State
 from tidewheel.settings import SETTINGS
 from tidewheel.stores.postgres import location as postgres_location
 from tidewheel.stores.sqlite import location as sqlite_location
+from tidewheel.tasks.context import JobInfo
+from tidewheel.tasks.options import EnqueueOptions, TaskOptions, WorkerOptions
 
 REFERENCE = ROOT / "docs/reference"
 

@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT, statements
 from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
 from tidewheel import Tidewheel
-from tidewheel.model import State
+from tidewheel.core.model import State
 
 PAGE = ROOT / "docs/how-to/tenants-postgresql.md"
 

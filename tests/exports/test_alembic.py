@@ -15,10 +15,8 @@ from tests.cli.conftest import Run
 from tests.exports.tables import migrated, objects, path_of, work_off
 from tests.postgres.stores import raw
 from tidewheel.integrations.alembic import without_tidewheel
-from tidewheel.stores.postgres import migrating as postgres_migrating
-from tidewheel.stores.postgres import scripting as postgres_scripting
-from tidewheel.stores.sqlite import migrating as sqlite_migrating
-from tidewheel.stores.sqlite import scripting as sqlite_scripting
+from tidewheel.stores.postgres import schema as postgres_schema
+from tidewheel.stores.sqlite import schema as sqlite_schema
 
 ENV = """
 import asyncio
@@ -70,8 +68,8 @@ def downgrade():
     op.drop_table("orders")
 """
 MODULES = {
-    "sqlite": (sqlite_migrating, sqlite_scripting),
-    "postgresql": (postgres_migrating, postgres_scripting),
+    "sqlite": sqlite_schema,
+    "postgresql": postgres_schema,
 }
 
 
@@ -142,11 +140,11 @@ def test_a_later_export_has_only_what_is_new(
     dialect = url.partition(":")[0]
     first = export(run, config, url, *(["--rls"] if dialect == "postgresql" else []))
     alembic.command.upgrade(config, "head")
-    for module in MODULES[dialect]:
-        steps = module.migrations()
-        newest = steps[-1][0] + 1
-        added = [*steps, (newest, f"{newest:04}_new", "CREATE TABLE tidewheel_new (a integer);\n")]
-        monkeypatch.setattr(module, "migrations", lambda added=added: added)
+    module = MODULES[dialect]
+    steps = module.migrations()
+    newest = steps[-1][0] + 1
+    added = [*steps, (newest, f"{newest:04}_new", "CREATE TABLE tidewheel_new (a integer);\n")]
+    monkeypatch.setattr(module, "migrations", lambda: added)
     second = export(run, config, url)
     text = second.read_text()
     assert f"down_revision = {first.name[:12]!r}" in text

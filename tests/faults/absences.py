@@ -22,14 +22,14 @@ from tests.faults.network import Network
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tidewheel.app import Tidewheel
-from tidewheel.payload import encode
+from tidewheel.core.payload import encode
 from tidewheel.stores import Scratch, Store, make_scratch
 from tidewheel.verification.checker import Report, check
+from tidewheel.verification.fault_run import write_down_the_end
 from tidewheel.verification.history import FileRecorder, Started, read_history
-from tidewheel.verification.members import Crew, Member
-from tidewheel.verification.recording import RecordingStore
-from tidewheel.verification.sweep import write_down_the_end
-from tidewheel.verification.sweep_app import Conduct, make_job, make_sweep_app
+from tidewheel.verification.process_group import Crew, Member
+from tidewheel.verification.recording_store import RecordingStore
+from tidewheel.verification.workload import Conduct, make_job, make_sweep_app
 
 LEASE = 2.0
 AWAY = 3 * LEASE

@@ -34,11 +34,13 @@ BUILDS = {
         Cut("stores/postgres/migrations/0005_settle.sql", "j.fence = e.fence AND "),
     ),
     "SQLite without the check of the fence": (
-        Cut("stores/sqlite/settling.py", "        or row.fence != lease.fence\n"),
+        Cut("stores/sqlite/settlements.py", "        or row.fence != lease.fence\n"),
         Cut("stores/sqlite/sql/settle.sql", "fence = ends.column2 AND "),
         Cut("stores/sqlite/sql/settle.sql", "fence = :fence AND "),
     ),
-    "memory without the check of the fence": (Cut("stores/memory/book.py", " or job.fence != lease.fence"),),
+    "memory without the check of the fence": (
+        Cut("stores/memory/job_table.py", " or job.fence != lease.fence"),
+    ),
     "PostgreSQL whose rescue does not check again": (
         Cut(
             "stores/postgres/migrations/0004_claim.sql",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.server_troubles import away
-from tidewheel.verification.troubles import Scene, Trouble
+from tidewheel.verification.faults import Scene, Trouble
 
 SMALL_DISK = "256m"
 

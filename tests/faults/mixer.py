@@ -21,8 +21,8 @@ from tests.faults.server_troubles import ServerTroubles
 from tests.servers import DURABLE, PostgresServer
 from tidewheel.stores import make_scratch
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.verification.sweep import Outcome, Plan, check_empty, sweep
-from tidewheel.verification.troubles import troubles_here
+from tidewheel.verification.fault_run import Outcome, Plan, check_empty, sweep
+from tidewheel.verification.faults import troubles_here
 
 
 async def mix_on_postgres(plan: Plan, directory: Path, server: PostgresServer) -> Outcome:

@@ -15,8 +15,8 @@ from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.servers import PostgresServer
 from tests.servers.postgres import StopMode
+from tidewheel.verification.faults import Scene, Trouble
 from tidewheel.verification.history import StoreCame, StoreLeft
-from tidewheel.verification.troubles import Scene, Trouble
 
 STATEMENTS = {"enqueue": "did_enqueue", "claim": ".claim(", "settle": ".settle(", "extend": ".extend("}
 """How to recognise what a statement does."""

@@ -23,12 +23,12 @@ import asyncpg
 from msgspec.structs import replace
 
 from tests.servers import DURABLE, PostgresServer
-from tidewheel.payload import encode
+from tidewheel.core.payload import encode
 from tidewheel.stores import Scratch, make_scratch
 from tidewheel.stores.postgres.location import parse_url
 from tidewheel.verification.history import FileRecorder
-from tidewheel.verification.members import Crew
-from tidewheel.verification.sweep_app import Conduct, make_job, make_sweep_app
+from tidewheel.verification.process_group import Crew
+from tidewheel.verification.workload import Conduct, make_job, make_sweep_app
 
 RETENTION = 60.0
 BATCH = 20

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.stories import LEASE, Story, job
 from tidewheel.verification.history import Result
-from tidewheel.verification.rules import RULES, Rule
+from tidewheel.verification.invariants import RULES, Rule
 
 
 def ordinary() -> Story:

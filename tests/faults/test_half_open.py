@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.worker.helpers import until, working
 from tidewheel import Context, Tidewheel
-from tidewheel.stores.postgres import database, listening
+from tidewheel.stores.postgres import database, wakeups
 from tidewheel.worker import worker as worker_module
 from tidewheel.worker.worker import Worker
 
@@ -44,8 +44,8 @@ async def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scen
     monkeypatch.setattr(worker_module, "ANSWER_SECONDS", ANSWER_SECONDS)
     monkeypatch.setattr(database, "STATEMENT_SECONDS", STATEMENT_SECONDS)
     monkeypatch.setattr(database, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(listening, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(wakeups, "PATIENCE_SECONDS", 0.5)
     async with (
         Tidewheel(url) as app,
         Proxy(url) as proxy,

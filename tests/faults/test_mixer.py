@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.faults.file_troubles import small_disk
 from tests.faults.mixer import mix_on_postgres, mix_on_sqlite, summary
 from tests.servers import DURABLE, PostgresServer
-from tidewheel.verification.sweep import Outcome, Plan
+from tidewheel.verification.fault_run import Outcome, Plan
 
 PLAN = Plan(seconds=8.0, seed=7, trouble_every=0.4, at_once=4)
 """Minutes of it: ``python -m tests.faults.mixer``."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
-from tidewheel.model import Settlement
-from tidewheel.outcome import Completed
+from tidewheel.core.model import Completed, Settlement
 from tidewheel.stores import create_store
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import claim, put
+from tidewheel.testing.conformance.helpers import claim, put
 from tidewheel.verification.checker import check
 from tidewheel.verification.history import Event, ListRecorder
-from tidewheel.verification.lives import Book
-from tidewheel.verification.recording import RecordingStore
+from tidewheel.verification.job_histories import Book
+from tidewheel.verification.recording_store import RecordingStore
 
 
 async def test_a_granted_and_touched_job_leaves_a_history_that_can_be_true() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.postgres.stores import opened, raw
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import claim, claim_one, put
+from tidewheel.testing.conformance.helpers import claim, claim_one, put
 
 
 @pytest.fixture

@@ -30,9 +30,9 @@ from tests.servers.shared import empty_url, fresh_schema
 from tests.worker.helpers import state_is, until, working
 from tests.worker.processes import Site, stop
 from tidewheel import Context, Tidewheel
-from tidewheel.access.audit import AuditLine
-from tidewheel.answers import FindingKind
-from tidewheel.model import ClaimRequest, Lane, State
+from tidewheel.access.audit_log import AuditLine
+from tidewheel.admin.reports.answers import FindingKind
+from tidewheel.core.model import ClaimRequest, Lane, State
 
 LEASE = 2.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="libfaketime as fetched here is Linux's")
@@ -194,7 +194,7 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
 @pytest.fixture
 def quick_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prune every 50 ms in apps that are opened afterwards."""
-    monkeypatch.setattr("tidewheel.maintenance.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("tidewheel.worker.store_maintenance.LOOK_SECONDS", 0.05)
 
 
 async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
@@ -204,7 +204,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
     attention is called to it. Once it is over, pruning goes on.
     """
     app, clock = scene.app, scene.clock
-    monkeypatch.setattr("tidewheel.worker.registrar.BEAT_SECONDS", 0.2)
+    monkeypatch.setattr("tidewheel.worker.heartbeat.BEAT_SECONDS", 0.2)
     prunes = 0
     prune = app.store.prune
 

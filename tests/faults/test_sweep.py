@@ -20,10 +20,10 @@ from tests.cli.test_bench import schemas
 from tests.patience import PATIENCE
 from tests.servers import PostgresServer
 from tidewheel.errors import InvalidInput, StoreError
-from tidewheel.verification import members
+from tidewheel.verification import process_group
+from tidewheel.verification.fault_run import Outcome, Plan, verify
 from tidewheel.verification.history import Died, Event, ListRecorder, read_history
-from tidewheel.verification.members import Crew, Role
-from tidewheel.verification.sweep import Outcome, Plan, verify
+from tidewheel.verification.process_group import Crew, Role
 
 # Trouble comes often, so that a few seconds have some of each kind. More is for the soak.
 PLAN = Plan(seconds=7.0, seed=3, trouble_every=0.4, workers=2, producers=1, pause=0.004)
@@ -218,7 +218,7 @@ async def test_one_that_ends_by_itself_is_a_problem(crew: Crew, tmp_path: Path) 
 
 async def test_one_that_cannot_start_says_why(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last words are in the error, and it is no member."""
-    monkeypatch.setattr(members, "_PROGRAM", "import sys; sys.exit('no more memory')")
+    monkeypatch.setattr(process_group, "_PROGRAM", "import sys; sys.exit('no more memory')")
     with pytest.raises(StoreError, match="worker-1 ended: no more memory"):
         await crew.start("worker")
     assert crew.members == []
@@ -228,8 +228,8 @@ async def test_one_that_takes_too_long_to_start_is_given_up(
     crew: Crew, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[Any]]
 ) -> None:
     """Nobody waits for ever, and nobody is left behind."""
-    monkeypatch.setattr(members, "_PROGRAM", "import time; time.sleep(600)")
-    monkeypatch.setattr(members, "START_SECONDS", 0.2)
+    monkeypatch.setattr(process_group, "_PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr(process_group, "START_SECONDS", 0.2)
     with pytest.raises(StoreError, match=r"worker-1 was not ready within 0\.2 s: it said nothing"):
         await crew.start("worker")
     assert [process.returncode for process in started] == [-signal.SIGKILL]

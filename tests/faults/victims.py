@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidewheel import Context, Tidewheel
-from tidewheel.model import NewStep, Progress, Report, Settlement
-from tidewheel.outcome import Completed
+from tidewheel.core.model import Completed, NewStep, Progress, Report, Settlement
 
 app = Tidewheel()
 T = TypeVar("T")

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidewheel.clock import MICROSECONDS, to_microseconds
-from tidewheel.conditions import (
+from tidewheel.admin.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, describe_fields, parse
+from tidewheel.admin.filters.fields import STATES
+from tidewheel.core.clock import MICROSECONDS, to_microseconds
+from tidewheel.core.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -26,11 +28,9 @@ from tidewheel.conditions import (
     LastErrorHolds,
     Not,
 )
+from tidewheel.core.model import Shown, State
+from tidewheel.core.security_context import SecurityContext, acting_as
 from tidewheel.errors import InvalidFilter, InvalidInput
-from tidewheel.filtering import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, describe_fields, parse
-from tidewheel.filtering.meaning import STATES
-from tidewheel.model import Shown, State
-from tidewheel.security import SecurityContext, acting_as
 
 NOW = to_microseconds(datetime(2030, 1, 31, 9, 30, tzinfo=UTC))
 MIDNIGHT = to_microseconds(datetime(2030, 1, 31, tzinfo=UTC))

@@ -8,14 +8,14 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.clock import MICROSECONDS
-from tidewheel.conditions import holds
-from tidewheel.filtering import parse
-from tidewheel.fingerprints import of_job
-from tidewheel.model import JobFilter, JobRecord, State
-from tidewheel.narrowing import narrowed
-from tidewheel.stores.memory.reading import _matches
-from tidewheel.testing.agreement.conditions import conditions
+from tidewheel.admin.filters import parse
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.core.conditions import holds
+from tidewheel.core.filter_pushdown import narrowed
+from tidewheel.core.fingerprints import of_job
+from tidewheel.core.model import JobFilter, JobRecord, State
+from tidewheel.stores.memory.job_queries import _matches
+from tidewheel.testing.agreement.strategies import conditions
 
 NOW = 2_000_000_000 * MICROSECONDS
 

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.clock import Clock, SystemClock, seconds_to_microseconds, to_datetime, to_microseconds
+from tidewheel.core.clock import (
+    Clock,
+    SystemClock,
+    seconds_to_microseconds,
+    to_datetime,
+    to_microseconds,
+)
 from tidewheel.errors import InvalidInput
 from tidewheel.testing.clock import FrozenClock
 

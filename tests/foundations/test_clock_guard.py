@@ -6,8 +6,15 @@ import logging
 
 import pytest
 
-from tidewheel.clock import MICROSECONDS
-from tidewheel.clock_guard import CONFIRM_SECONDS, TOLERANCE_SECONDS, ClockGuard, History, Look, decide
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.core.clock_guard import (
+    CONFIRM_SECONDS,
+    TOLERANCE_SECONDS,
+    ClockGuard,
+    History,
+    Look,
+    decide,
+)
 from tidewheel.testing.clock import FrozenClock
 
 DAY = 86_400.0

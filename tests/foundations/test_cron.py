@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewheel import Cron, Every, InvalidInput
-from tidewheel.clock import MICROSECONDS, to_datetime, to_microseconds
-from tidewheel.cron import MAX_COUNTED, due, load, next_runs
+from tidewheel.core.clock import MICROSECONDS, to_datetime, to_microseconds
+from tidewheel.core.cron import MAX_COUNTED, due, load, next_runs
 
 
 def _at(text: str) -> int:

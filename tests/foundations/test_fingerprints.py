@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.fingerprints import LEFT_OUT, PATTERN_LENGTH, fingerprint, of_job, pattern
+from tidewheel.core.fingerprints import LEFT_OUT, PATTERN_LENGTH, fingerprint, of_job, pattern
 
 ONE_ERROR = [
     ("TimeoutError: timeout after 30.1 s", "TimeoutError: timeout after 9 s"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel import headers
+from tidewheel.core import headers
 from tidewheel.errors import InvalidInput, LimitExceeded
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

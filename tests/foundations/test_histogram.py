@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.model import Distribution
-from tidewheel.stores.histogram import bucket_of, fill, middle_of, start_of, summarise
+from tidewheel.core.model import Distribution
+from tidewheel.stores.reports import bucket_of, fill, middle_of, start_of, summarise
 
 durations = st.integers(0, 10**12)
 

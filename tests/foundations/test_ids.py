@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.ids import IdSource, from_bytes, new_id
+from tidewheel.core.ids import IdSource, from_bytes, new_id
 
 
 def test_an_id_is_a_valid_version_7_uuid_of_now() -> None:

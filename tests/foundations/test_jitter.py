@@ -11,7 +11,7 @@ import pytest
 
 import tidewheel
 from tidewheel import Tidewheel
-from tidewheel.jitter import GENERATOR, jitter
+from tidewheel.core.jitter import GENERATOR, jitter
 
 
 def test_no_module_draws_from_the_generator_of_the_program() -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tidewheel.log_limit import LimitedLog
+from tidewheel.core.log_throttle import LimitedLog
 from tidewheel.testing.clock import FrozenClock
 
 

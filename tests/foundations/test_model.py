@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from tidewheel.clock import to_datetime
-from tidewheel.model import (
+from tidewheel.core.clock import to_datetime
+from tidewheel.core.model import (
     FINAL_STATES,
     FOREVER,
     Claimed,
@@ -23,7 +23,7 @@ from tidewheel.model import (
     Stats,
     TopicStats,
 )
-from tidewheel.testing.conformance.building import job
+from tidewheel.testing.conformance.helpers import job
 
 NOW = 1_000_000
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import tidewheel
-from tidewheel.access.rule_parsing import parse
+from tidewheel.access.rule_parser import parse
+from tidewheel.admin.filters import check_filter, check_state
+from tidewheel.core.names import MAX_SUGGESTED_LENGTH, MAX_SUGGESTIONS, clip, suggest
 from tidewheel.errors import ConfigurationError, TidewheelError
-from tidewheel.filters import check_filter, check_state
-from tidewheel.mismatch import describe
-from tidewheel.names import MAX_SUGGESTED_LENGTH, MAX_SUGGESTIONS, clip, suggest
 from tidewheel.settings import load_settings
+from tidewheel.tasks.payload_errors import describe
 
 HOSTILE = "nmae" * 100_000
 

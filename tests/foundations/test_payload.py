@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel import payload
+from tidewheel.core import payload
 from tidewheel.errors import InvalidPayload, LimitExceeded
 
 LIMIT = 65_536

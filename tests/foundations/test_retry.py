@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidewheel.core.retry import DEFAULT_RETRY, MAX_DELAY, Retry
 from tidewheel.errors import InvalidInput
-from tidewheel.retry import DEFAULT_RETRY, MAX_DELAY, Retry
 
 ERROR = ValueError("boom")
 

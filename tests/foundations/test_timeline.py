@@ -11,26 +11,31 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidewheel.clock import to_datetime
-from tidewheel.model import (
+from tidewheel.core.clock import to_datetime
+from tidewheel.core.model import (
+    Cancelled,
     Claimed,
     ClaimRequest,
+    Completed,
+    Failed,
     JobError,
     JobRecord,
     Lane,
     NewJob,
     NewStep,
     OnDuplicate,
+    Outcome,
     Progress,
+    Released,
     Report,
+    Retried,
     Settlement,
     State,
 )
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.core.timeline import Happening, TimelineEntry, timeline
 from tidewheel.stores import Store, create_store
 from tidewheel.stores.protocol import StoreLimits
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.timeline import Happening, TimelineEntry, timeline
 
 BOOM = JobError("boom", "it broke")
 LEASE = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel.urls import shown_url
+from tidewheel.core.urls import shown_url
 
 
 @pytest.mark.parametrize(

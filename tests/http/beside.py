@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidewheel.model import ROOT_TENANT, Enqueued, NewJob, Rescued, State
+from tidewheel.core.model import ROOT_TENANT, Enqueued, NewJob, Rescued, State
 from tidewheel.stores.http import HttpStore
 from tidewheel.stores.protocol import MAX_BATCH, Store
 

@@ -12,11 +12,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tidewheel import Tidewheel
 from tidewheel.server import Api, create_api
-from tidewheel.server.connection import EXTENSION
+from tidewheel.server.api_server import ApiServer, listen, url_of
+from tidewheel.server.asgi import respond_problem
+from tidewheel.server.http_connection import EXTENSION
 from tidewheel.server.problems import NOT_FOUND, Problem
 from tidewheel.server.route import ROOT
-from tidewheel.server.running import ApiServer, listen, url_of
-from tidewheel.server.transport import respond_problem
 
 
 class Switch:

@@ -28,9 +28,9 @@ from tidewheel import (
     Tidewheel,
     TopicLimits,
     WrongState,
-    results,
 )
-from tidewheel.model import State
+from tidewheel.client import results
+from tidewheel.core.model import State
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -26,14 +26,14 @@ from tidewheel import (
     StoreUnavailable,
     Tidewheel,
 )
+from tidewheel.core.model import FOREVER
 from tidewheel.errors import UsedAfterFork
-from tidewheel.model import FOREVER
 from tidewheel.server import create_api
 from tidewheel.server import problems as served_problems
 from tidewheel.settings import load_settings
 from tidewheel.stores import create_store
-from tidewheel.stores.http import client as client_module
-from tidewheel.stores.http.problems import ProblemDocument, error_of
+from tidewheel.stores.http import api_client as client_module
+from tidewheel.stores.http.errors import ProblemDocument, error_of
 
 TOKEN = "tw_0123456789abcdef_seldomseen"  # noqa: S105 - that of nobody
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.conditions import (
+from tidewheel.admin.filters import parse
+from tidewheel.core.conditions import (
     ALWAYS,
     NEVER,
     AllOf,
@@ -22,11 +23,10 @@ from tidewheel.conditions import (
     Path,
     holds,
 )
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import AttemptRecord, JobError, JobRecord, Shown, State
 from tidewheel.errors import NotOverHttp
-from tidewheel.filtering import parse
-from tidewheel.ids import new_id
-from tidewheel.model import AttemptRecord, JobError, JobRecord, Shown, State
-from tidewheel.stores.http.conditions import written
+from tidewheel.stores.http.filter_text import written
 
 NOW = 1_767_225_600_000_000
 

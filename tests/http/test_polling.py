@@ -6,8 +6,8 @@ import asyncio
 import socket
 import time
 
-from tidewheel.model import Claim, ClaimRequest, Lane
-from tidewheel.stores.http.polling import TICK_SECONDS, Poll
+from tidewheel.core.model import Claim, ClaimRequest, Lane
+from tidewheel.stores.http.claim_requests import TICK_SECONDS, Poll
 
 
 class _Answering:

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.http.serving import Served
 from tests.http.shop import Shop, client_side, server_side
 from tidewheel import InvalidInput, JobNotFound, NotOverHttp, SecurityContext, acting_as
-from tidewheel.model import ClaimRequest, JobFilter, Lane, State, Verdict
+from tidewheel.core.model import ClaimRequest, JobFilter, Lane, State, Verdict
 from tidewheel.stores.protocol import Store
 
 OWNERS = ("root", "acme")

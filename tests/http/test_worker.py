@@ -27,14 +27,13 @@ from tidewheel import (
     Tidewheel,
     TopicLimits,
 )
-from tidewheel.limits import LimitsOrigin
-from tidewheel.model import Claim, ClaimRequest, Lane, NewStep, Report, Settlement
-from tidewheel.outcome import Completed, Released
-from tidewheel.stores.http import claiming, polling, renewing
-from tidewheel.stores.http import client as client_module
-from tidewheel.stores.http.reserving import Reserving
-from tidewheel.stores.http.returning import Returning
-from tidewheel.stores.http.working import WORK
+from tidewheel.core.model import Claim, ClaimRequest, Completed, Lane, NewStep, Released, Report, Settlement
+from tidewheel.core.topic_limits import LimitsOrigin
+from tidewheel.stores.http import api_client as client_module
+from tidewheel.stores.http import claim_requests, claims
+from tidewheel.stores.http.claim_requests import Reserving
+from tidewheel.stores.http.claims import Returning
+from tidewheel.stores.http.settlements import WORK
 
 RESERVE, EXTEND, SETTLE = f"{WORK}/reserve", f"{WORK}/extend", f"{WORK}/settle"
 
@@ -129,7 +128,7 @@ async def test_a_poll_that_ends_without_a_job_is_followed_by_the_next(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the worker makes no claim of its own in between."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(claim_requests, "POLL_SECONDS", 0.1)
     async with working(client.app):
         await waits_at(served, 6)
         job = await server.greet.enqueue(name="Ada")
@@ -271,7 +270,7 @@ async def test_a_proxy_that_ends_long_requests_is_no_outage(
     """The worker asks again, and a claim of its own tells that the server is there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_module, "PAUSES", ())
-        patch.setattr(polling, "EARLY_SECONDS", 0.0)  # as if they had waited for long
+        patch.setattr(claim_requests, "EARLY_SECONDS", 0.0)  # as if they had waited for long
         async with working(client.app) as worker:
             for times in (2, 4, 6):
                 await waits_at(served, times)
@@ -368,7 +367,7 @@ async def test_a_server_that_answers_at_once_with_nothing_is_not_asked_without_a
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that shuts down does. Whoever is told to look looks at once all the same."""
-    monkeypatch.setattr(claiming, "EARLY_SECONDS", 600.0)
+    monkeypatch.setattr(claims, "EARLY_SECONDS", 600.0)
     store = client.app.store
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     assert served.switch.api is not None
@@ -390,7 +389,7 @@ async def test_after_the_pause_it_is_asked_again(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By who listens, and not by the next look of the worker: that would be a minute away."""
-    monkeypatch.setattr(claiming, "EARLY_SECONDS", 0.1)
+    monkeypatch.setattr(claims, "EARLY_SECONDS", 0.1)
     client.app.settings = replace(client.app.settings, poll_interval=60.0)
     assert served.switch.api is not None
     served.switch.api.closing.set()
@@ -405,7 +404,7 @@ async def test_a_worker_that_pauses_stops_at_once(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pause is no part of its shutdown, which ``working`` waits for."""
-    monkeypatch.setattr(claiming, "EARLY_SECONDS", 600.0)
+    monkeypatch.setattr(claims, "EARLY_SECONDS", 600.0)
     client.app.settings = replace(client.app.settings, poll_interval=600.0)
     assert served.switch.api is not None
     served.switch.api.closing.set()
@@ -417,7 +416,7 @@ async def test_a_wait_that_was_ended_here_is_followed_by_the_next_at_once(
     served: Served, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was answered early and with nothing because that was asked for."""
-    monkeypatch.setattr(claiming, "EARLY_SECONDS", 600.0)
+    monkeypatch.setattr(claims, "EARLY_SECONDS", 600.0)
     store = client.app.store
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     await store.claim(request)
@@ -456,7 +455,7 @@ async def test_jobs_that_came_while_the_loop_stood_still_get_their_leases_anew(
     """
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     async with job_in_hand(served, server, client, request):
-        monkeypatch.setattr(renewing, "FRESH_SECONDS", -1.0)  # as if it had stood still
+        monkeypatch.setattr(claims, "FRESH_SECONDS", -1.0)  # as if it had stood still
         [late] = (await client.app.store.claim(request)).jobs
         assert (served.asked(EXTEND), served.asked(RESERVE)) == (1, 0)
         assert late.lease_seconds == 60
@@ -478,14 +477,14 @@ async def test_jobs_that_came_by_themselves_have_leases_of_one_length(
             await server.greet.enqueue(name="Ada")
             assert await hints.wait(PATIENCE) is True
             leases += [job.lease_seconds for job in (await store.claim(request)).jobs]
-    assert leases == [60 - renewing.FRESH_SECONDS - renewing.ON_ITS_WAY_SECONDS] * 3
+    assert leases == [60 - claims.FRESH_SECONDS - claims.ON_ITS_WAY_SECONDS] * 3
 
 
 async def test_jobs_in_hand_are_kept_when_another_server_answers(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a load balancer: it knows nothing of the claim that brought them, and extends their leases."""
-    monkeypatch.setattr(renewing, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(claims, "FRESH_SECONDS", -1.0)
     url, request = f"sqlite:///{tmp_path}/queue.db", ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     async with (
         server_side(served, url) as server,
@@ -502,7 +501,7 @@ async def test_jobs_in_hand_whose_leases_cannot_be_made_anew_are_given_back(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows how long they last: whoever claims next has them, and not only when the leases end."""
-    monkeypatch.setattr(renewing, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(claims, "FRESH_SECONDS", -1.0)
     monkeypatch.setattr(client_module, "PAUSES", ())
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     async with job_in_hand(served, server, client, request) as job:
@@ -537,7 +536,7 @@ async def test_what_a_claim_brings_while_it_is_asked_to_end_is_kept(
                 raise StoreUnavailable("no answer")
             return Claim(())
 
-    poll = polling.Poll(TwoServers(client.app.store._client), request, lambda _: None)  # type: ignore[attr-defined]
+    poll = claim_requests.Poll(TwoServers(client.app.store._client), request, lambda _: None)  # type: ignore[attr-defined]
     assert (await poll.end()).jobs == brought.jobs
 
 
@@ -734,7 +733,7 @@ async def test_a_token_that_is_revoked_ends_the_worker(
     served: Served, server: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a message, as soon as it asks for more."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(claim_requests, "POLL_SECONDS", 0.1)
     made = await server.app.access.create_key(superuser=True)
     shop = Shop(served.url, token=made.key)
     async with shop.app:

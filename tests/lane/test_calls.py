@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidewheel import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, InvalidPayload, Tidewheel
-from tidewheel.calls import CallSignature
-from tidewheel.carried import Carried
-from tidewheel.model import BodyFormat
+from tidewheel.core.model import BodyFormat
+from tidewheel.core.payload import Carried
+from tidewheel.tasks.signature import CallSignature
 
 if TYPE_CHECKING:
     from decimal import NoSuchThing  # type: ignore[attr-defined]

@@ -22,9 +22,9 @@ from tidewheel import (
     Tidewheel,
     WrongState,
 )
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob, State
-from tidewheel.stores.memory.lane import MOST_FINISHED, LaneStore
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob, State
+from tidewheel.stores.memory.local_store import MOST_FINISHED, LaneStore
 from tidewheel.testing.clock import FrozenClock
 
 

@@ -5,24 +5,29 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tidewheel.ids import new_id
-from tidewheel.model import (
+from tidewheel.core.full_job import WholeJob
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
     BodyFormat,
+    Cancelled,
     Claimed,
     ClaimRequest,
+    Completed,
+    Failed,
     FailureOrigin,
     JobError,
     KeyLifetime,
     Lane,
     NewJob,
     NewStep,
+    Outcome,
     Progress,
+    Released,
     Report,
+    Retried,
     Settlement,
 )
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from tidewheel.stores.protocol import MAX_BATCH, Store
-from tidewheel.whole import WholeJob
 
 TOPICS = ("mail", "reports", "images", "dull")
 BOOM = JobError("boom", "it broke", details={"at": [1, 2]}, traceback="line 1\nline 2")

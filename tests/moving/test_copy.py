@@ -16,12 +16,20 @@ import pytest
 
 from tests.moving.mixed import all_jobs, fill
 from tidewheel import Cron, Every, Rate, Tidewheel, TopicLimits
+from tidewheel.admin import store_transfer, transfer_records
+from tidewheel.admin.store_transfer import Copied, Phase, copy_store
+from tidewheel.admin.transfer_records import KIND, MARK_DOCUMENT_ID, Mark
+from tidewheel.core.model import (
+    ClaimRequest,
+    Completed,
+    JobFilter,
+    Lane,
+    NewDocument,
+    Settlement,
+    State,
+    WorkerRecord,
+)
 from tidewheel.errors import ConfigurationError, StoreUnavailable, TidewheelError, WrongState
-from tidewheel.model import ClaimRequest, JobFilter, Lane, NewDocument, Settlement, State, WorkerRecord
-from tidewheel.moving import comparing, copy, marking
-from tidewheel.moving.copy import Copied, Phase, copy_store
-from tidewheel.moving.marking import KIND, NAME, Mark
-from tidewheel.outcome import Completed
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 
@@ -112,7 +120,7 @@ def _failing(store: Store, on: int, *, after: bool) -> Iterator[None]:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_copy_goes_on_wherever_it_was_cut_off(after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each write in turn, done or not: the next run ends with the same jobs, and each is there once."""
-    monkeypatch.setattr(comparing, "PAGE", 40)
+    monkeypatch.setattr(store_transfer, "PAGE", 40)
     cut_off = 0
     for on in range(1, 30):
         async with _pair() as (source, target):
@@ -192,7 +200,7 @@ async def test_what_changes_behind_the_comparison_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Verifying reads the newest first: a job that comes or changes above that spoils the copy, too."""
-    monkeypatch.setattr(comparing, "PAGE", 5)
+    monkeypatch.setattr(store_transfer, "PAGE", 5)
     jobs = await apps[0].enqueue_many("mail", [{}] * 20)
     whole_jobs = apps[0].store.whole_jobs
     verifying = changed = False
@@ -234,7 +242,7 @@ async def test_a_job_that_ran_in_the_target_and_is_gone_does_not_come_again(
     apps: Apps, cut_off: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the copy before was done or not: what is missing may be missing because it is done."""
-    monkeypatch.setattr(comparing, "PAGE", 5)
+    monkeypatch.setattr(store_transfer, "PAGE", 5)
     source, target = apps
     await source.enqueue_many("mail", [{}] * 20, retention=0)
     if cut_off:
@@ -256,7 +264,7 @@ async def test_a_lease_that_holds_is_found_behind_a_thousand_that_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a crash many leases have ended; one that a client of beanstalkd has still counts."""
-    monkeypatch.setattr(copy, "MAX_BATCH", 2)
+    monkeypatch.setattr(store_transfer, "MAX_BATCH", 2)
     clock = FrozenClock()
     async with _pair(clock=clock) as apps:
         await apps[0].enqueue_many("mail", [{}] * 4)
@@ -273,10 +281,10 @@ async def test_much_in_the_target_is_looked_at_a_part_at_a_time(
     apps: Apps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many jobs are above those of the source, they are not held in memory all at once."""
-    monkeypatch.setattr(comparing, "PAGE", 5)
+    monkeypatch.setattr(store_transfer, "PAGE", 5)
     await apps[0].enqueue("mail", {})
     await apps[1].enqueue_many("mine", [{}] * 100)
-    async with aclosing(comparing.side_by_side(apps[0].store, apps[1].store)) as pages:
+    async with aclosing(store_transfer.side_by_side(apps[0].store, apps[1].store)) as pages:
         sizes = [len(pairs) async for pairs in pages]
     assert sum(sizes) == 100
     assert max(sizes) <= 10
@@ -325,7 +333,7 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     async with Tidewheel(url) as source, Tidewheel(f"sqlite:///{tmp_path}/link/jobs.db") as target:
         await source.enqueue("mail", {})
         await _refused((source, target), ConfigurationError, "the same store, under two names")
-        assert await source.store.document(KIND, NAME) is None
+        assert await source.store.document(KIND, MARK_DOCUMENT_ID) is None
 
 
 def _worker(seen_at: int = 0) -> WorkerRecord:
@@ -371,26 +379,26 @@ async def test_a_job_that_may_be_running_is_refused_until_its_lease_has_ended() 
 async def test_two_copies_into_one_store_do_not_meet(apps: Apps) -> None:
     """The second is told who is at work; a mark whose process has ended holds nobody up."""
     mark = b'{"token": "t", "source": "sqlite:///other.db", "host": "%s", "pid": %d}'
-    far = NewDocument(KIND, NAME, mark % (b"elsewhere", 7), None)
+    far = NewDocument(KIND, MARK_DOCUMENT_ID, mark % (b"elsewhere", 7), None)
     await apps[1].store.write_documents([far])
     await _refused(apps, WrongState, r"another copy .* from sqlite:///other.db, .*process 7 on elsewhere")
     ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await ended.wait()
-    near = NewDocument(KIND, NAME, mark % (socket.gethostname().encode(), ended.pid), None)
+    near = NewDocument(KIND, MARK_DOCUMENT_ID, mark % (socket.gethostname().encode(), ended.pid), None)
     await apps[1].store.write_documents([near])
     assert (await _copy(apps)).jobs == 0
-    assert await apps[1].store.document(KIND, NAME) is None
+    assert await apps[1].store.document(KIND, MARK_DOCUMENT_ID) is None
 
 
 async def test_a_mark_that_expired_is_set_again_at_once(apps: Apps) -> None:
     """A process that was stopped for a while and goes on keeps others out from its first page on."""
     mark = Mark(apps[1].store, "memory://")
     await mark.set(apps[0].store)
-    await apps[1].store.remove_document(KIND, NAME)
+    await apps[1].store.remove_document(KIND, MARK_DOCUMENT_ID)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marking, "RENEW_SECONDS", 0.0)
+        patch.setattr(transfer_records, "RENEW_SECONDS", 0.0)
         await mark.renew()
-    assert await apps[1].store.document(KIND, NAME) is not None
+    assert await apps[1].store.document(KIND, MARK_DOCUMENT_ID) is not None
 
 
 async def test_a_source_that_is_not_up_to_date_is_left_as_it_is(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.cli.processes import Project
 from tests.moving.mixed import SHORT_LEASE, all_jobs, fill
 from tests.patience import PATIENCE
 from tests.servers.shared import empty_url
-from tidewheel.model import JobFilter
+from tidewheel.core.model import JobFilter
 from tidewheel.stores import create_store
 from tidewheel.stores.protocol import Store
 

@@ -6,7 +6,7 @@ from tests.moving.mixed import all_jobs, fill
 from tests.postgres.stores import schema_of
 from tests.servers import PgBouncer
 from tidewheel import Tidewheel
-from tidewheel.moving.copy import copy_store
+from tidewheel.admin.store_transfer import copy_store
 
 
 async def test_a_copy_goes_through_pgbouncer(pgbouncer: PgBouncer, postgres_url: str) -> None:

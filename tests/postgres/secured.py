@@ -13,8 +13,17 @@ import asyncpg
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.schemas import EMPTY
 from tests.servers.shared import fresh_url, shared_server
-from tidewheel.clock import Clock
-from tidewheel.model import Enqueued, Head, JobRecord, NewJob, State, Stats, TopicDepth, Verdict
+from tidewheel.core.clock import Clock
+from tidewheel.core.model import (
+    Enqueued,
+    Head,
+    JobRecord,
+    NewJob,
+    State,
+    Stats,
+    TopicDepth,
+    Verdict,
+)
 from tidewheel.stores.postgres import PostgresStore
 
 API, WORKER, MIGRATOR = "rls_api", "rls_worker", "rls_migrator"

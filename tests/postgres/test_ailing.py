@@ -10,9 +10,9 @@ import pytest
 from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import empty_url
 from tidewheel import Tidewheel
-from tidewheel.findings import Ailment, AilmentKind
-from tidewheel.stores.postgres import PostgresStore, ailing
-from tidewheel.stores.postgres.ailing import shown_statement
+from tidewheel.core.reports import Ailment, AilmentKind
+from tidewheel.stores.postgres import PostgresStore, health
+from tidewheel.stores.postgres.health import shown_statement
 
 
 async def of_kind(app: Tidewheel, kind: AilmentKind) -> list[Ailment]:
@@ -21,7 +21,7 @@ async def of_kind(app: Tidewheel, kind: AilmentKind) -> list[Ailment]:
 
 async def test_who_holds_a_snapshot_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Process, program and state, and the beginning of its statement without values."""
-    monkeypatch.setattr(ailing, "PINNED_SECONDS", 0.05)
+    monkeypatch.setattr(health, "PINNED_SECONDS", 0.05)
     url = empty_url()
     holder = await asyncpg.connect(url.partition("?")[0], server_settings={"application_name": "report"})
     try:
@@ -89,11 +89,11 @@ async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
 
 async def test_one_broken_part_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view that cannot be read, a part that does not answer: each is told, and the rest is, too."""
-    broken = dict(ailing._sql._statements)
+    broken = dict(health._sql._statements)
     broken["slots"] = "SELECT * FROM there_is_no_such_view WHERE $1::integer > 0"
     broken["notifications"] = "SELECT pg_sleep(60)"
-    monkeypatch.setattr(ailing._sql, "_statements", broken)
-    monkeypatch.setattr(ailing, "PART_SECONDS", 0.2)
+    monkeypatch.setattr(health._sql, "_statements", broken)
+    monkeypatch.setattr(health, "PART_SECONDS", 0.2)
     async with Tidewheel(empty_url()) as app:
         unseen = await of_kind(app, AilmentKind.UNSEEN)
         assert [one.figures["part"] for one in unseen] == ["replication slots", "notifications"]
@@ -103,10 +103,10 @@ async def test_one_broken_part_leaves_the_others_alone(monkeypatch: pytest.Monke
 
 async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the server's own statistics."""
-    monkeypatch.setattr(ailing, "DEAD_ROWS", 0)
-    monkeypatch.setattr(ailing, "DEAD_SHARE", 0.0)
-    monkeypatch.setattr(ailing, "CONNECTION_SHARE", 0.0)
-    monkeypatch.setattr(ailing, "QUEUE_SHARE", 0.0)
+    monkeypatch.setattr(health, "DEAD_ROWS", 0)
+    monkeypatch.setattr(health, "DEAD_SHARE", 0.0)
+    monkeypatch.setattr(health, "CONNECTION_SHARE", 0.0)
+    monkeypatch.setattr(health, "QUEUE_SHARE", 0.0)
     async with Tidewheel(empty_url()) as app:
         kinds = {one.kind for one in await app.store.ailments()}
         assert {AilmentKind.DEAD_ROWS, AilmentKind.FEW_CONNECTIONS, AilmentKind.NOTIFY_QUEUE} <= kinds
@@ -119,14 +119,14 @@ async def test_connections_that_are_reserved_do_not_count(postgres: PostgresServ
         store = app.store
         assert isinstance(store, PostgresStore)
         async with store._database.connection() as connection:
-            used, limit = await connection.fetchrow(ailing._sql["connections"])
+            used, limit = await connection.fetchrow(health._sql["connections"])
     assert used >= 1
     assert limit == int(postgres.settings["max_connections"]) - 3  # superuser_reserved_connections
 
 
 async def test_a_table_that_is_mostly_empty_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that fill less than a quarter of its pages; a table nobody has counted yet is not accused."""
-    monkeypatch.setattr(ailing, "LARGE_TABLE", 8192 * 4)
+    monkeypatch.setattr(health, "LARGE_TABLE", 8192 * 4)
     server, _, _ = empty_url().partition("?")
     schema = "sparse"  # of its own: others' tests leave their tables large and empty
     connection = await asyncpg.connect(server)

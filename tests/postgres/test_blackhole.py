@@ -10,11 +10,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, connections, database, writer
-from tidewheel.testing.conformance.building import ask, claim_one, end, job, look, put
+from tidewheel.stores.postgres import PostgresStore, connection_pool, database, enqueue
+from tidewheel.testing.conformance.helpers import ask, claim_one, end, job, look, put
 
 ANSWER_SECONDS = 0.4
 """What half a minute is in real life."""
@@ -24,8 +23,8 @@ ANSWER_SECONDS = 0.4
 async def proxy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
     for name in ("CONNECT_SECONDS", "STATEMENT_SECONDS"):
         monkeypatch.setattr(database, name, ANSWER_SECONDS)
-    monkeypatch.setattr(connections, "ACQUIRE_SECONDS", ANSWER_SECONDS)
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr(connection_pool, "ACQUIRE_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr(enqueue, "PATIENCE_SECONDS", ANSWER_SECONDS)
     async with opened(postgres_url), Proxy(postgres_url) as proxy:
         yield proxy
 

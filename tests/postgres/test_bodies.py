@@ -10,25 +10,28 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
-from tidewheel.errors import StoreError, StoreUnavailable
-from tidewheel.model import (
+from tidewheel.core.model import (
     BodyFormat,
+    Cancelled,
+    Completed,
     Enqueued,
+    Failed,
     JobError,
     JobFilter,
     KeyLifetime,
     Lane,
     NewJob,
     OnDuplicate,
+    Outcome,
     Progress,
     Report,
+    Retried,
     State,
 )
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Retried
+from tidewheel.errors import StoreError, StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.stores.postgres.enqueueing import LARGE_BYTES
-from tidewheel.stores.postgres.writer import BYTES_PER_WRITE
-from tidewheel.testing.conformance.building import claim, claim_one, end, job, look, put, put_many
+from tidewheel.stores.postgres.enqueue import BYTES_PER_WRITE, LARGE_BYTES
+from tidewheel.testing.conformance.helpers import claim, claim_one, end, job, look, put, put_many
 
 
 @pytest.fixture

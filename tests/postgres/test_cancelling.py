@@ -11,11 +11,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import ask, claim, claim_one, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import ask, claim, claim_one, job, look, put, put_many
 
 
 @pytest.fixture

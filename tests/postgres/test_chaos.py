@@ -14,21 +14,26 @@ from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw
 from tests.servers import PostgresServer
-from tidewheel.model import (
+from tidewheel.core.model import (
+    Cancelled,
+    Completed,
+    Failed,
     FailureOrigin,
     JobFilter,
     KeyLifetime,
     Lease,
     NewJob,
     OnDuplicate,
+    Outcome,
     Progress,
+    Released,
     Report,
+    Retried,
     Settlement,
 )
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import BOOM, ask, claim, job, look
+from tidewheel.testing.conformance.helpers import BOOM, ask, claim, job, look
 
 STORES = 20
 LEAST_PACKED = (1, 5, 20)

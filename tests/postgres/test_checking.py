@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.servers.shared import fresh_url
-from tidewheel.model import JobError, NewStep, Report, Settlement
-from tidewheel.outcome import Completed, Retried
+from tidewheel.core.model import Completed, JobError, NewStep, Report, Retried, Settlement
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import claim, job, put_many
+from tidewheel.testing.conformance.helpers import claim, job, put_many
 
 NOBODY = "00000000-0000-0000-0000-000000000001"
 

@@ -7,8 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from tidewheel.stores.postgres import connections
-from tidewheel.stores.postgres.connections import Connections
+from tidewheel.stores.postgres import connection_pool
+from tidewheel.stores.postgres.connection_pool import Connections
 
 
 class FakeConnection:
@@ -127,7 +127,7 @@ async def test_a_connection_that_cannot_be_made_lets_the_next_try() -> None:
 
 async def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all connections stuck, callers are told instead of kept."""
-    monkeypatch.setattr(connections, "ACQUIRE_SECONDS", 0.01)
+    monkeypatch.setattr(connection_pool, "ACQUIRE_SECONDS", 0.01)
     some = Connections(_connect, 1)
     only = await some.lend()
     with pytest.raises(TimeoutError):
@@ -138,7 +138,7 @@ async def test_waiting_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_those_not_needed_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy moment does not keep the server's processes for ever."""
-    monkeypatch.setattr(connections, "RESTING_SECONDS", 0.01)
+    monkeypatch.setattr(connection_pool, "RESTING_SECONDS", 0.01)
     some = Connections(_connect, 3)
     lent = [await some.lend() for _ in range(3)]
     for connection in lent:

@@ -11,11 +11,10 @@ from tests.patience import PATIENCE
 from tests.postgres.stores import opened, own_database
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_url
-from tidewheel.model import Settlement
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, folding
+from tidewheel.core.model import Completed, Settlement
+from tidewheel.stores.postgres import PostgresStore, maintenance
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import cancelled, claim_one, job, put_many
+from tidewheel.testing.conformance.helpers import cancelled, claim_one, job, put_many
 
 HOUR = 3600.0
 
@@ -51,7 +50,7 @@ async def test_operating_adds_the_counters_up_as_well(
     jobs = await put_many(store, 10)
     if verb != "cancel":
         await store.cancel(jobs)
-    monkeypatch.setattr(folding, "FOLD_AFTER", 10)
+    monkeypatch.setattr(maintenance, "FOLD_AFTER", 10)
     await getattr(store, verb)(jobs)
     if store._folding.under_way is not None:  # it may be done by now
         await store._folding.under_way
@@ -76,7 +75,7 @@ async def test_more_is_added_up_at_a_time_than_is_appended_meanwhile(store: Post
     await store._database.fetch(
         "INSERT INTO {schema}.tally (minute, tenant, topic, task, ready, did_cancel)"
         " SELECT 0, 'root', 'mail', '', 0, 1 FROM generate_series(1, $1)",
-        3 * folding.FOLD_AFTER,
+        3 * maintenance.FOLD_AFTER,
     )
     await store._folding.fold()
     assert await _rows(store, "tally") == 0

@@ -13,10 +13,19 @@ import pytest
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
-from tidewheel.model import FailureOrigin, Head, KeyLifetime, OnDuplicate, Settlement, Verdict
-from tidewheel.outcome import Completed, Failed, Released
+from tidewheel.core.model import (
+    Completed,
+    Failed,
+    FailureOrigin,
+    Head,
+    KeyLifetime,
+    OnDuplicate,
+    Released,
+    Settlement,
+    Verdict,
+)
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import BOOM, claim, job, put_many
+from tidewheel.testing.conformance.helpers import BOOM, claim, job, put_many
 
 SECONDS = 0.5
 ROUNDS = 5

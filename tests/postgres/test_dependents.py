@@ -16,13 +16,21 @@ from tests.patience import PATIENCE
 from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, waited_for
 from tests.servers import PostgresServer
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import Completed, Failed, JobFilter, NewJob, Settlement, Shown, State, Verdict
 from tidewheel.errors import ParentNotFound
-from tidewheel.ids import new_id
-from tidewheel.model import JobFilter, NewJob, Settlement, Shown, State, Verdict
-from tidewheel.outcome import Completed, Failed
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.protocol import MAX_RELEASED
-from tidewheel.testing.conformance.building import BOOM, claim, claim_one, end, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    BOOM,
+    claim,
+    claim_one,
+    end,
+    job,
+    look,
+    put,
+    put_many,
+)
 
 SECONDS = 1.0
 

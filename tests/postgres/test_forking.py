@@ -12,10 +12,10 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened
+from tidewheel.core.model import JobFilter
 from tidewheel.errors import UsedAfterFork
-from tidewheel.model import JobFilter
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import ask, claim_one, job, put
+from tidewheel.testing.conformance.helpers import ask, claim_one, job, put
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()"),

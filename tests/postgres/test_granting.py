@@ -14,13 +14,12 @@ from tests.postgres.secured import Secured, refused, secured
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.shared import fresh_url
 from tidewheel import Task, Tidewheel
+from tidewheel.admin.migration_scripts import write_grants
+from tidewheel.core.model import Completed, KeyLifetime, Released, Settlement, State
 from tidewheel.errors import ConfigurationError, LimitExceeded, StoreError
-from tidewheel.model import KeyLifetime, Settlement, State
-from tidewheel.outcome import Completed, Released
-from tidewheel.schema_scripts import write_grants
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.protocol import StoreLimits
-from tidewheel.testing.conformance.building import ask, claim_one, job, put
+from tidewheel.testing.conformance.helpers import ask, claim_one, job, put
 
 ROLE = 'own "role"'  # quoted wherever it is named
 LARGE = b'"%s"' % (b"x" * 3000)

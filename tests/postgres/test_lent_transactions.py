@@ -8,19 +8,18 @@ import pytest
 
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened
+from tidewheel.core.model import Claimed, Completed, Settlement, State
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import Claimed, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, lending
-from tidewheel.stores.postgres.lending import LentTransaction
-from tidewheel.testing.conformance.building import claim_one, end, look, put
+from tidewheel.stores.postgres import PostgresStore, handler_transaction
+from tidewheel.stores.postgres.handler_transaction import LentTransaction
+from tidewheel.testing.conformance.helpers import claim_one, end, look, put
 
 PATIENCE = 0.4
 
 
 @pytest.fixture
 async def proxy(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxy]:
-    monkeypatch.setattr(lending, "ANSWER_SECONDS", PATIENCE)
+    monkeypatch.setattr(handler_transaction, "ANSWER_SECONDS", PATIENCE)
     async with opened(postgres_url), Proxy(postgres_url) as proxy:
         yield proxy
 

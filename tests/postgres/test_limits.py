@@ -14,11 +14,19 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, waited_for
-from tidewheel.limits import Rate, TopicLimits
-from tidewheel.model import ClaimRequest, Lane, Settlement
-from tidewheel.outcome import Completed
+from tidewheel.core.model import ClaimRequest, Completed, Lane, Settlement
+from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import ask, claim, claim_one, end, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    ask,
+    claim,
+    claim_one,
+    end,
+    job,
+    look,
+    put,
+    put_many,
+)
 
 CLAIMERS = 6
 

@@ -19,11 +19,12 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer
 from tests.servers.shared import empty_url, fresh_schema
 from tidewheel import TopicLimits
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, listening, notifying
-from tidewheel.stores.postgres.notifying import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
+from tidewheel.core.model import Completed
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres import wakeups as postgres_wakeups
+from tidewheel.stores.postgres.wakeups import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
 from tidewheel.stores.protocol import Wakeups
-from tidewheel.testing.conformance.building import TOPIC, claim_one, end, failed, job, put
+from tidewheel.testing.conformance.helpers import TOPIC, claim_one, end, failed, job, put
 
 NEVER = 0.1
 
@@ -125,7 +126,7 @@ class Ear:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have enqueues wait for their hints, however slow the machine is."""
-    monkeypatch.setattr(notifying, "TELL_SECONDS", PATIENCE)
+    monkeypatch.setattr(postgres_wakeups, "TELL_SECONDS", PATIENCE)
 
 
 def burst(number: int) -> list[str]:
@@ -230,8 +231,8 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
 ) -> None:
     """A connection that looks alive and hears nothing is asked for an answer now and then."""
     caplog.set_level(logging.CRITICAL, "tidewheel.postgres")
-    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.1)
-    monkeypatch.setattr(listening, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_wakeups, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_wakeups, "PATIENCE_SECONDS", 0.1)
     async with (
         opened(postgres_url) as [other],
         Proxy(postgres_url) as proxy,
@@ -242,7 +243,8 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
         before = proxy.accepted
         await put(other)
         await until(lambda: _more(proxy, before))  # it has given up the old connection
-        monkeypatch.setattr(listening, "PATIENCE_SECONDS", PATIENCE)  # a new one may take longer than that
+        # A new connection may take longer than that.
+        monkeypatch.setattr(postgres_wakeups, "PATIENCE_SECONDS", PATIENCE)
         proxy.restore()
         assert await wakeups.wait(PATIENCE)
         await heard_again(other, wakeups)
@@ -257,8 +259,8 @@ async def test_a_listener_survives_a_server_that_is_away(
 ) -> None:
     """It tries again until there is one, complaining once, and subscriptions made meanwhile hear it, too."""
     caplog.set_level(logging.WARNING, "tidewheel.postgres")
-    monkeypatch.setattr(listening, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(listening, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(postgres_wakeups, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(postgres_wakeups, "FIRST_PAUSE", 0.02)
     async with (
         opened(postgres_url) as [other],
         Proxy(postgres_url) as proxy,

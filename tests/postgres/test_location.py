@@ -15,12 +15,12 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.postgres import HOST, free_port
 from tests.servers.shared import fresh_schema
+from tidewheel.core.model import JobFilter
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, TidewheelError
-from tidewheel.model import JobFilter
 from tidewheel.stores import create_store
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.testing.conformance.building import claim_one, put
+from tidewheel.testing.conformance.helpers import claim_one, put
 
 SECRET = "hunter2"  # noqa: S105 - nobody's
 

@@ -11,11 +11,10 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, schema_of
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, database, writer
-from tidewheel.testing.conformance.building import ask, claim_one, job, look, put
+from tidewheel.stores.postgres import PostgresStore, database, enqueue
+from tidewheel.testing.conformance.helpers import ask, claim_one, job, look, put
 
 LOCK_SECONDS = 0.15
 """What ten seconds are in real life."""
@@ -31,7 +30,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 @pytest.fixture
 async def impatient(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
     """One whose statements and functions wait for locks only a moment."""
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(enqueue, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(database, "LOCK_SECONDS", LOCK_SECONDS)
     async with opened(postgres_url) as [store], raw(postgres_url) as connection:
         await _set_lock_timeout(connection, postgres_url, f"{LOCK_SECONDS}s")

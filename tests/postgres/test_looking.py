@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tidewheel.model import Lane
-from tidewheel.stores.postgres.looking import RESCAN_SECONDS, Answer, Looks
-from tidewheel.stores.postgres.marks import Ranges
+from tidewheel.core.model import Lane
+from tidewheel.stores.postgres.claim_scan import RESCAN_SECONDS, Answer, Looks, Ranges
 
 LANES = (Lane("mail", "send"),)
 FULL = Answer(moment=10, due=5, tended_to=10, cost=None)

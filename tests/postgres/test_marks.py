@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidewheel.model import Lane
-from tidewheel.stores.postgres.marks import LAG_SECONDS, MOST_BANDS, Marks, Ranges
+from tidewheel.core.model import Lane
+from tidewheel.stores.postgres.claim_scan import LAG_SECONDS, MOST_BANDS, Marks, Ranges
 
 MAIL, NEWS = Lane("mail", "send"), Lane("news", "print")
 

@@ -11,12 +11,11 @@ from tests.patience import PATIENCE
 from tests.postgres.stores import opened, own_database, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
+from tidewheel.core.model import Claimed, Completed, JobFilter, Settlement, State
 from tidewheel.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
-from tidewheel.model import Claimed, JobFilter, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, migrating
-from tidewheel.stores.postgres.migrating import migrations
-from tidewheel.testing.conformance.building import ask, claim, claim_one, job, put, put_many
+from tidewheel.stores.postgres import PostgresStore, schema
+from tidewheel.stores.postgres.schema import migrations
+from tidewheel.testing.conformance.helpers import ask, claim, claim_one, job, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
 
@@ -113,9 +112,9 @@ async def test_an_older_schema_gets_only_what_is_missing(monkeypatch: pytest.Mon
     url = fresh_url()
     steps = migrations()
     async with opened(url, migrated=False) as [store]:
-        monkeypatch.setattr(migrating, "migrations", lambda: steps[:2])
+        monkeypatch.setattr(schema, "migrations", lambda: steps[:2])
         assert await store.migrate() == STEPS[:2]
-        monkeypatch.setattr(migrating, "migrations", lambda: steps)
+        monkeypatch.setattr(schema, "migrations", lambda: steps)
         assert await store.migrate() == STEPS[2:]
         await put(store)
         await claim_one(store)
@@ -127,10 +126,10 @@ async def test_a_step_that_fails_leaves_nothing_behind(monkeypatch: pytest.Monke
     steps = migrations()
     async with opened(url, migrated=False) as [store]:
         broken = [*steps, (99, "0099_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
-        monkeypatch.setattr(migrating, "migrations", lambda: broken)
+        monkeypatch.setattr(schema, "migrations", lambda: broken)
         with pytest.raises(StoreError, match="division by zero"):
             await store.migrate()
-        monkeypatch.setattr(migrating, "migrations", lambda: steps)
+        monkeypatch.setattr(schema, "migrations", lambda: steps)
         async with raw(url) as connection:
             assert not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema_of(url))
         assert await store.migrate() == STEPS

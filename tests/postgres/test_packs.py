@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 
 from tests.postgres.stores import opened, raw
-from tidewheel.model import Claimed, JobFilter, Lease, Settlement, Shown, State, Verdict
-from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.core.model import (
+    Claimed,
+    Completed,
+    Failed,
+    JobFilter,
+    Lease,
+    Retried,
+    Settlement,
+    Shown,
+    State,
+    Verdict,
+)
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.stores.postgres.packing import LONG_SECONDS, PLACES
-from tidewheel.testing.conformance.building import BOOM, claim, job, look, put, put_many
+from tidewheel.stores.postgres.leased_batches import LONG_SECONDS, PLACES
+from tidewheel.testing.conformance.helpers import BOOM, claim, job, look, put, put_many
 
 JOBS = 150  # three packs, the last one not full
 

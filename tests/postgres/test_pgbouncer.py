@@ -15,11 +15,32 @@ from tests.postgres.complaints import Complaints
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import shared_server
+from tidewheel.core.model import (
+    Completed,
+    Failed,
+    JobFilter,
+    NewDocument,
+    Progress,
+    Released,
+    Report,
+    Retried,
+    Settlement,
+    State,
+    Verdict,
+)
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import JobFilter, NewDocument, Progress, Report, Settlement, State, Verdict
-from tidewheel.outcome import Completed, Failed, Released, Retried
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import BOOM, ask, claim, claim_one, end, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    BOOM,
+    ask,
+    claim,
+    claim_one,
+    end,
+    job,
+    look,
+    put,
+    put_many,
+)
 
 SESSION = ("enable_seqscan", "enable_hashjoin", "plan_cache_mode", "search_path", "lock_timeout", "jit")
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.postgres.plans import Plans, Step
 from tests.servers.shared import other_version, shared_server
-from tidewheel.conditions import (
+from tidewheel.core.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -22,13 +22,35 @@ from tidewheel.conditions import (
     HoldsText,
     Not,
 )
-from tidewheel.ids import new_id
-from tidewheel.limits import Rate, TopicLimits
-from tidewheel.model import Head, JobFilter, Lane, Progress, Report, Settlement, Shown, State
-from tidewheel.outcome import Completed, Failed, Outcome, Released, Retried
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    Completed,
+    Failed,
+    Head,
+    JobFilter,
+    Lane,
+    Outcome,
+    Progress,
+    Released,
+    Report,
+    Retried,
+    Settlement,
+    Shown,
+    State,
+)
+from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import BOOM, cancelled, claim, completed, end, failed, job, put
+from tidewheel.testing.conformance.helpers import (
+    BOOM,
+    cancelled,
+    claim,
+    completed,
+    end,
+    failed,
+    job,
+    put,
+)
 
 LARGE = ("jobs", "finished", "bodies", "progress", "attempts", "steps", "keys", "prunable")
 """Tables that grow with the number of jobs; the counters do not."""

@@ -8,10 +8,9 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, pruning
-from tidewheel.testing.conformance.building import claim, claim_one, ids, put, put_many
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
+from tidewheel.stores.postgres import PostgresStore, maintenance
+from tidewheel.testing.conformance.helpers import claim, claim_one, ids, put, put_many
 
 
 async def _complete(store: PostgresStore, number: int) -> list[object]:
@@ -71,7 +70,7 @@ async def test_jobs_that_are_gone_already_are_passed_over_by_the_thousand(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call looks at so many and no more, but does not say that nothing is left while there is."""
-    monkeypatch.setattr(pruning, "PRUNE_LOOKED", 20)
+    monkeypatch.setattr(maintenance, "PRUNE_LOOKED", 20)
     async with opened(postgres_url) as [store]:
         for _ in range(3):
             gone = await _complete(store, 25)

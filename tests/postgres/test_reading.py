@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.stores.paging import ids_of
-from tidewheel.conditions import (
+from tidewheel.core.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -19,13 +19,12 @@ from tidewheel.conditions import (
     InState,
     Not,
 )
-from tidewheel.model import BodyFormat, Count, JobError, JobFilter, State
-from tidewheel.outcome import Failed, Retried
-from tidewheel.stores.compiling import to_sql
-from tidewheel.stores.postgres import PostgresStore, reading, searching
-from tidewheel.stores.postgres.compiling import Words
+from tidewheel.core.model import BodyFormat, Count, Failed, JobError, JobFilter, Retried, State
+from tidewheel.stores.condition_sql import to_sql
+from tidewheel.stores.postgres import PostgresStore, job_queries
+from tidewheel.stores.postgres.condition_sql import Words
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import claim_one, end, failed, put, put_many
+from tidewheel.testing.conformance.helpers import claim_one, end, failed, put, put_many
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     store: PostgresStore, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, where: JobFilter
 ) -> None:
     """The cursor goes on from there, until everything has been looked into."""
-    monkeypatch.setattr(searching, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(job_queries, "SEARCH_SECONDS", 0.0)
     [oldest] = await put_many(store, 1, payload=b'"needle"', user_id="needle")
     created_at = []
     for _ in range(3):
@@ -79,7 +78,7 @@ async def test_a_search_by_columns_gives_up_sooner(
 ) -> None:
     """It looks like any other filter, so people wait a second for it, with all that is on the way."""
     await put_many(store, 300)
-    monkeypatch.setattr(searching, "COLUMN_SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(job_queries, "COLUMN_SEARCH_SECONDS", 0.0)
     page = await store.list_jobs(SEARCHES[kind], limit=10)
     assert page.partial == (kind == "column")
 
@@ -90,21 +89,21 @@ async def test_payloads_come_in_portions_and_time_is_looked_at_between_them(
     """However large they are, a few megabytes are here at once; a search stops in the middle of a batch."""
     job_ids = await put_many(store, 10, payload=b'"' + b"x" * 20_000 + b'"')
     await put(store, payload=b"1")
-    monkeypatch.setattr(searching, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(job_queries, "MOST_BYTES", 50_000)
     fetched: list[int] = []
-    decide = searching.Search._decide
+    decide = job_queries.Search._decide
 
-    async def counted(self: searching.Search, jobs: dict[int, Any]) -> list[int]:
+    async def counted(self: job_queries.Search, jobs: dict[int, Any]) -> list[int]:
         fetched.append(sum(closer.size for closer in jobs.values()))
         return await decide(self, jobs)
 
-    monkeypatch.setattr(searching.Search, "_decide", counted)
+    monkeypatch.setattr(job_queries.Search, "_decide", counted)
     where = JobFilter(condition=ComparePayload((), Comparison.CONTAINS, "xx"))
     page = await store.list_jobs(where, limit=20)
     assert [item.id for item in page.items] == job_ids[::-1]
     assert len(fetched) == 5
     assert max(fetched) <= 50_000
-    monkeypatch.setattr(searching, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(job_queries, "SEARCH_SECONDS", 0.0)
     found, cursor = [], None
     for _ in range(20):
         page = await store.list_jobs(where, limit=20, cursor=cursor)
@@ -189,8 +188,8 @@ async def test_counts_that_counters_tell_do_not_look_at_jobs(
     await put_many(store, 3, topic="a", tenant="acme")
     await put_many(store, 2, topic="b")
     await failed(store, "c")
-    monkeypatch.setattr(reading, "Search", None)
-    monkeypatch.setattr(reading, "Selecting", None)
+    monkeypatch.setattr(job_queries, "Search", None)
+    monkeypatch.setattr(job_queries, "Selecting", None)
     topics = [Compare(Field.TOPIC, Comparison.EQUAL, name) for name in ("a", "c")]
     for where, expected in (
         (JobFilter(), 6),

@@ -9,16 +9,15 @@ import pytest
 
 from tests.postgres.stores import opened, own_database, raw
 from tests.servers import PostgresServer
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import writer
-from tidewheel.testing.conformance.building import ask, claim_one, job, look, put
+from tidewheel.stores.postgres import enqueue
+from tidewheel.testing.conformance.helpers import ask, claim_one, job, look, put
 
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(enqueue, "PATIENCE_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.shared import empty_url
-from tidewheel import Tidewheel, maintenance
+from tidewheel import Tidewheel
 from tidewheel.errors import StoreError
+from tidewheel.worker import store_maintenance
 
 READ = """
 GRANT USAGE ON SCHEMA {schema} TO reader;
@@ -101,7 +102,7 @@ async def test_a_caller_without_the_rights_leaves_maintenance_to_others(
     role: Role, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried once, and nothing is said about it."""
-    monkeypatch.setattr(maintenance, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(store_maintenance, "LOOK_SECONDS", 0.02)
     with caplog.at_level(logging.DEBUG, "tidewheel.maintenance"):
         async with Tidewheel(role.url), asyncio.timeout(PATIENCE):
             while not caplog.records:

@@ -16,8 +16,9 @@ from tests.patience import PATIENCE
 from tests.postgres.secured import API, WORKER, Secured, acting, refused, secured
 from tests.postgres.stores import opened, raw
 from tidewheel import Tidewheel
-from tidewheel.limits import Rate, TopicLimits
-from tidewheel.model import (
+from tidewheel.core.model import (
+    Completed,
+    Failed,
     NewDocument,
     NewStep,
     OnDuplicate,
@@ -27,9 +28,9 @@ from tidewheel.model import (
     State,
     WorkerRecord,
 )
-from tidewheel.outcome import Completed, Failed
+from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import BOOM, ask, claim_one, end, job, put
+from tidewheel.testing.conformance.helpers import BOOM, ask, claim_one, end, job, put
 
 NOBODY = [
     None, "", "%", "_", "*", "acme%", "ACME", " acme", "acme ", "'", "''", "acme' OR 'a' = 'a", "acme'--",

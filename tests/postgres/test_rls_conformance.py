@@ -14,7 +14,7 @@ from tests.servers.warm import WarmConnections, warm_connections
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance import *  # noqa: F403
-from tidewheel.testing.conformance import room
+from tidewheel.testing.conformance import wakeups
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,4 +61,4 @@ async def store(
 )
 async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> None:
     """But not by a caller who cancels or deletes: who sees one tenant sees no limits, and workers poll."""
-    await room.test_room_is_hinted_to_those_who_wait(store, ending)
+    await wakeups.test_room_is_hinted_to_those_who_wait(store, ending)

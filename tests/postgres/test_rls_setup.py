@@ -15,13 +15,12 @@ from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
 from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import fresh_url, other_version
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import ConfigurationError, StoreError
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
 from tidewheel.stores import create_store
-from tidewheel.stores.postgres import migrating
-from tidewheel.stores.postgres.migrating import migrations
-from tidewheel.testing.conformance.building import ask, claim_one, end, put, put_many
+from tidewheel.stores.postgres import schema
+from tidewheel.stores.postgres.schema import migrations
+from tidewheel.testing.conformance.helpers import ask, claim_one, end, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
 
@@ -52,7 +51,7 @@ async def test_it_is_one_transaction_with_the_steps(monkeypatch: pytest.MonkeyPa
     """What fails in it leaves no schema, and no table without a wall."""
     url = fresh_url()
     async with opened(url, migrated=False) as [store], raw(url) as admin:
-        monkeypatch.setattr(migrating, "secure", lambda *_: asyncio.sleep(0, 1 / 0))
+        monkeypatch.setattr(schema, "secure", lambda *_: asyncio.sleep(0, 1 / 0))
         with pytest.raises(ZeroDivisionError):
             await store.migrate(rls=True)
         assert not await admin.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema_of(url))
@@ -171,9 +170,7 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
     ]:  # fmt: skip
         for tenant in ("a", "b"):
             await put(api, tenant=tenant)
-        monkeypatch.setattr(
-            migrating, "migrations", lambda: [*steps, (steps[-1][0] + 1, "0099_notes", later)]
-        )
+        monkeypatch.setattr(schema, "migrations", lambda: [*steps, (steps[-1][0] + 1, "0099_notes", later)])
         with pytest.raises(StoreError, match="permission denied"):
             await worker.migrate()
         assert await migrator.migrate() == ["0099_notes", "rls"]
@@ -198,7 +195,7 @@ async def test_without_row_level_security_a_migration_asks_for_none(monkeypatch:
     steps = migrations()
     async with opened(url) as [store]:
         later = (steps[-1][0] + 1, "0099_more", "CREATE TABLE more (tenant text)")
-        monkeypatch.setattr(migrating, "migrations", lambda: [*steps, later])
+        monkeypatch.setattr(schema, "migrations", lambda: [*steps, later])
         assert await store.migrate() == ["0099_more"]
         assert (store._database.secured, store._database.scoped) == (False, False)
         async with raw(url) as admin:

@@ -15,12 +15,11 @@ from tests.postgres.stores import opened, raw
 from tests.servers import PgBouncer
 from tests.servers.shared import shared_server
 from tidewheel import SecurityContext, Tidewheel, acting_as
+from tidewheel.core.model import Completed, JobFilter, KeyLifetime, NewDocument, OnDuplicate, State, Verdict
 from tidewheel.errors import JobNotFound, LimitExceeded, StoreError
-from tidewheel.model import JobFilter, KeyLifetime, NewDocument, OnDuplicate, State, Verdict
-from tidewheel.outcome import Completed
-from tidewheel.stores.postgres import PostgresStore, writer
+from tidewheel.stores.postgres import PostgresStore, enqueue
 from tidewheel.stores.protocol import StoreLimits
-from tidewheel.testing.conformance.building import ask, claim_one, end, job, put, put_many
+from tidewheel.testing.conformance.helpers import ask, claim_one, end, job, put, put_many
 
 
 @pytest.fixture
@@ -201,7 +200,7 @@ async def test_callers_never_add_counters_up(
     api: PostgresStore, worker: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They see one tenant's; whoever sees all does it."""
-    monkeypatch.setattr("tidewheel.stores.postgres.folding.FOLD_AFTER", 1)
+    monkeypatch.setattr("tidewheel.stores.postgres.maintenance.FOLD_AFTER", 1)
     await put_many(api, 3, tenant="a")
     assert api._folding.under_way is None
     appended = "SELECT count(*) FROM {schema}.tally"
@@ -278,7 +277,7 @@ async def test_an_enqueue_whose_connection_breaks_is_written_once(
     place: Secured, worker: PostgresStore, monkeypatch: pytest.MonkeyPatch, what: str, mixed: bool
 ) -> None:
     """What begins or commits is lost, or the answer: sent again, nothing is written twice."""
-    monkeypatch.setattr(writer, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(enqueue, "PAUSE_SECONDS", 0.01)
     async with Proxy(place.of(API)) as proxy, opened(proxy.url, migrated=False) as [store]:
         await put(store, tenant="a")
         kind, statement = what.split()

@@ -14,15 +14,13 @@ from tests.postgres.catalogue import catalogue
 from tests.postgres.stores import opened, raw, schema_of
 from tests.servers.binaries import find_binaries
 from tests.servers.shared import fresh_url
+from tidewheel.admin.migration_scripts import missing_script, write_script
+from tidewheel.core.model import Completed, Settlement
 from tidewheel.errors import ConfigurationError, SchemaTooNew
-from tidewheel.model import Settlement
-from tidewheel.outcome import Completed
-from tidewheel.schema_scripts import missing_script, write_script
-from tidewheel.stores.postgres import migrating, scripting
-from tidewheel.stores.postgres.migrating import migrations
-from tidewheel.stores.postgres.securing import security_script
-from tidewheel.stores.postgres.splitting import split
-from tidewheel.testing.conformance.building import claim_one, put
+from tidewheel.stores.postgres import schema
+from tidewheel.stores.postgres.roles import security_script
+from tidewheel.stores.postgres.schema import migrations, split
+from tidewheel.testing.conformance.helpers import claim_one, put
 
 STEPS = migrations()
 NAMES = [name for _, name, _ in STEPS]
@@ -124,11 +122,11 @@ async def test_a_script_refuses_what_it_is_not_for(url: str) -> None:
 
 async def test_an_older_schema_gets_only_what_is_missing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by looking, or said; with row-level security it is set up for what is new."""
-    for module in (migrating, scripting):
+    for module in (schema, schema):
         monkeypatch.setattr(module, "migrations", lambda: STEPS[:-1])
     async with opened(url, migrated=False) as [store], raw(url) as connection:
         await store.migrate(rls=True)
-        for module in (migrating, scripting):
+        for module in (schema, schema):
             monkeypatch.setattr(module, "migrations", lambda: STEPS)
         script = await missing_script(url)
         assert list(script.steps) == [NAMES[-1], "rls"]

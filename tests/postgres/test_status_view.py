@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.postgres.stores import opened, raw
-from tidewheel.model import Progress, Report
-from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.core.model import Completed, Failed, Progress, Report, Retried
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.building import BOOM, ask, claim_one, end, put, put_many
+from tidewheel.testing.conformance.helpers import BOOM, ask, claim_one, end, put, put_many
 
 COLUMNS = [
     "job_id", "tenant", "topic", "task", "state", "shown_state", "attempt", "max_attempts", "priority",

@@ -16,22 +16,37 @@ import pytest
 from tests.patience import PATIENCE
 from tests.postgres.proxy import Proxy
 from tests.postgres.stores import opened, raw
-from tidewheel.errors import StoreUnavailable
-from tidewheel.ids import new_id
-from tidewheel.model import (
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    Cancelled,
+    Completed,
+    Failed,
     FailureOrigin,
     JobError,
     KeyLifetime,
     Lease,
     OnDuplicate,
+    Outcome,
+    Released,
+    Retried,
     Settlement,
     State,
     Verdict,
 )
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
-from tidewheel.stores.postgres import PostgresStore, claiming, writer
+from tidewheel.errors import StoreUnavailable
+from tidewheel.stores.postgres import PostgresStore, claims, enqueue
 from tidewheel.stores.protocol import Store
-from tidewheel.testing.conformance.building import BOOM, ask, claim, claim_one, end, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    BOOM,
+    ask,
+    claim,
+    claim_one,
+    end,
+    job,
+    look,
+    put,
+    put_many,
+)
 
 T = TypeVar("T")
 
@@ -43,7 +58,7 @@ LOSSES = ["reply", "request"]
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(enqueue, "PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -356,7 +371,7 @@ async def test_a_worker_that_was_not_heard_of_for_long_keeps_what_it_holds(
     """What it was told of before is not remembered for as many names as there can be; a later reply that gets
     lost gives back only what came after that.
     """
-    monkeypatch.setattr(claiming, "MOST_WORKERS", 2)
+    monkeypatch.setattr(claims, "MOST_WORKERS", 2)
     await put_many(direct, 4)
     [held] = await claim(direct, worker="long", limit=1)
     for name in ("x", "y"):

@@ -10,14 +10,13 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.postgres.stores import opened, raw
-from tidewheel.model import Claimed, Lane
-from tidewheel.outcome import Released
+from tidewheel.core.model import Claimed, Lane, Released
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.stores.postgres.claiming import COSTS, LEAST_PACKED
-from tidewheel.stores.postgres.enqueueing import enqueue_arguments
-from tidewheel.stores.postgres.notifying import Hint
-from tidewheel.stores.queries import Queries
-from tidewheel.testing.conformance.building import ask, claim, claim_one, end, job, put, put_many
+from tidewheel.stores.postgres.claims import COSTS, LEAST_PACKED
+from tidewheel.stores.postgres.enqueue import enqueue_arguments
+from tidewheel.stores.postgres.wakeups import Hint
+from tidewheel.stores.sql_files import Queries
+from tidewheel.testing.conformance.helpers import ask, claim, claim_one, end, job, put, put_many
 
 LANE = Lane("mail", "")
 ENQUEUE = Queries("tidewheel.stores.postgres.sql", "verbs.sql")["enqueue"]

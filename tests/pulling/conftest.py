@@ -6,7 +6,7 @@ import pytest
 
 from tests.app.conftest import app, clock, url
 from tidewheel import Tidewheel
-from tidewheel.pulling.queue import Queue
+from tidewheel.pull.queue import Queue
 
 __all__ = ["app", "clock", "queue", "url"]
 

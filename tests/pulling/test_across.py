@@ -17,9 +17,9 @@ import pytest
 from tests.app.conftest import URLS
 from tests.patience import PATIENCE
 from tidewheel import NotOpen, Tidewheel
-from tidewheel.model import Claimed
-from tidewheel.pulling.queue import Queue
-from tidewheel.pulling.reserved import Reserved
+from tidewheel.core.model import Claimed
+from tidewheel.pull.queue import Queue
+from tidewheel.pull.reserved_job import Reserved
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

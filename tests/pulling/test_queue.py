@@ -24,10 +24,10 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.conditions import Compare, Comparison, Field
-from tidewheel.pulling import queue as queue_module
-from tidewheel.pulling.queue import Queue
-from tidewheel.pulling.statistics import Recovery
+from tidewheel.core.conditions import Compare, Comparison, Field
+from tidewheel.pull import queue as queue_module
+from tidewheel.pull.queue import Queue
+from tidewheel.pull.queue_stats import Recovery
 from tidewheel.testing.clock import FrozenClock
 
 

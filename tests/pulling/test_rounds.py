@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tidewheel import Tidewheel
-from tidewheel.model import Claim, ClaimRequest, Enqueued, NewJob, Settlement
-from tidewheel.pulling.rounds import Rounds
+from tidewheel.core.model import Claim, ClaimRequest, Enqueued, NewJob, Settlement
+from tidewheel.pull.write_batcher import Rounds
 
 CLIENTS = 10
 ROUNDS = 5

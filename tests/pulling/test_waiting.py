@@ -13,11 +13,11 @@ import pytest
 
 from tests.patience import PATIENCE
 from tidewheel import NotOpen, ReserveTimeout, StoreUnavailable, Tidewheel, TooManyWaiters
-from tidewheel.model import Claim, ClaimRequest
-from tidewheel.pulling import listing, reservations
-from tidewheel.pulling.queue import Queue
-from tidewheel.pulling.reserved import Reserved
-from tidewheel.stores.sqlite import gaps
+from tidewheel.core.model import Claim, ClaimRequest
+from tidewheel.pull import dispatcher, heartbeat
+from tidewheel.pull.queue import Queue
+from tidewheel.pull.reserved_job import Reserved
+from tidewheel.stores.sqlite import write_transaction
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -231,8 +231,8 @@ async def test_who_pulls_is_on_the_list_of_workers(
     app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its topics and what it has; nobody wonders who takes these jobs."""
-    monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
-    monkeypatch.setattr(listing, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
     await queue.put("mail")
     reserved = await queue.reserve("mail", timeout=0)
     [task] = await waiting(app, queue, [["mail", "news"]])
@@ -255,8 +255,8 @@ async def test_who_comes_while_others_leave_the_list_is_on_it_again(
     app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving takes a moment, and somebody who waits from then on for hours must not be unseen."""
-    monkeypatch.setattr(listing, "FIRST_BEAT_SECONDS", 0.0)
-    monkeypatch.setattr(listing, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
     leaving, go, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
     leave = app.store.leave
 
@@ -286,7 +286,7 @@ async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits a second for a job that is due in a second gets it: there is a last look."""
-    monkeypatch.setattr(reservations, "_LAST_LOOK_SECONDS", PATIENCE)
+    monkeypatch.setattr(dispatcher, "_LAST_LOOK_SECONDS", PATIENCE)
     clock = FrozenClock()
     async with Tidewheel(url, clock=clock, poll_interval=3600) as app:
         job = await app.queue.put("mail", b"x", delay=1000)
@@ -349,7 +349,7 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
         clock.advance(1.5)
         now = await app.store.now()
         connection = sqlite3.connect(path, isolation_level=None)
-        gaps.remember(connection, now - 700_000, now)
+        write_transaction.remember(connection, now - 700_000, now)
         connection.close()
         claims = Claims(app, monkeypatch)
         with pytest.raises(ReserveTimeout):
@@ -360,8 +360,8 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
             while len(claims.requests) < 3:
                 await asyncio.sleep(0.001)
         before, began = len(claims.requests), time.monotonic()
-        await asyncio.sleep(5 * reservations._SHORTEST_REST)
-        rests = (time.monotonic() - began) / reservations._SHORTEST_REST
+        await asyncio.sleep(5 * dispatcher._SHORTEST_REST)
+        rests = (time.monotonic() - began) / dispatcher._SHORTEST_REST
         assert len(claims.requests) - before <= rests + 1
         clock.advance(2.1)
         await waiter
@@ -370,9 +370,9 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
 async def test_topics_that_nobody_asks_for_any_more_are_forgotten(app: Tidewheel, queue: Queue) -> None:
     """A client that waits for each reply in a topic of its own must not make all others slower for good."""
     [patient] = await waiting(app, queue, ["mail"])
-    for number in range(3 * reservations._MANY_TOPICS):
+    for number in range(3 * dispatcher._MANY_TOPICS):
         waiter = app._connections.reservations().ask(frozenset({f"reply-{number}"}), None)
         app._connections.reservations().withdraw(waiter)
-    assert len(app._connections.reservations()._topics) <= reservations._MANY_TOPICS + 1
+    assert len(app._connections.reservations()._topics) <= dispatcher._MANY_TOPICS + 1
     await queue.put("mail")
     await patient

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from tidewheel import LimitExceeded, Tidewheel
-from tidewheel.model import BodyFormat, Enqueued, NewJob
-from tidewheel.pulling import together
-from tidewheel.pulling.queue import Queue
+from tidewheel.core.model import BodyFormat, Enqueued, NewJob
+from tidewheel.pull import write_batcher
+from tidewheel.pull.queue import Queue
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -75,7 +75,7 @@ async def test_jobs_put_at_a_time_are_one_write_unless_they_are_large(
     wire = queue.on_wire()
     monkeypatch.setattr(store, "enqueue", counted)
     template = queue.template("mail", 60, {})
-    for size, expected in ((10, [8]), (together.MAX_BATCH_BYTES // 2, [2, 2, 2, 2])):
+    for size, expected in ((10, [8]), (write_batcher.MAX_BATCH_BYTES // 2, [2, 2, 2, 2])):
         batches.clear()
         jobs = [template.job(b"x" * size, BodyFormat.BYTES) for _ in range(8)]
         await asyncio.gather(*(wire.put_soon(job, quick=True) for job in jobs))

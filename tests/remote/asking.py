@@ -9,8 +9,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.model import Claim, Claimed, ClaimRequest, Lane
-from tidewheel.remote.room import Grant
+from tidewheel.core.model import Claim, Claimed, ClaimRequest, Lane
+from tidewheel.remote.dispatcher import Grant
 
 
 def wish(*topics: str, worker: str = "elsewhere", limit: int = 1, **more: Any) -> ClaimRequest:

@@ -9,8 +9,19 @@ import pytest
 
 from tests.remote.asking import wish
 from tidewheel import Tidewheel
-from tidewheel.model import Claimed, JobError, Lease, Settlement, State
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.core.model import (
+    Cancelled,
+    Claimed,
+    Completed,
+    Failed,
+    JobError,
+    Lease,
+    Outcome,
+    Released,
+    Retried,
+    Settlement,
+    State,
+)
 from tidewheel.testing.clock import FrozenClock
 
 BOOM = JobError("boom", "it broke", details={"at": [1, 2.5]})

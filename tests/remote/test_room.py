@@ -15,20 +15,24 @@ import pytest
 from tests.patience import PATIENCE
 from tests.remote.asking import Claims, jobs_of, reserve, standing, wish
 from tidewheel import LimitExceeded, NotOpen, Retry, StoreUnavailable, Tidewheel, TooManyWaiters, TopicLimits
-from tidewheel.errors import StoreError
-from tidewheel.model import (
+from tidewheel.core.model import (
     Claim,
     ClaimRequest,
+    Completed,
+    Failed,
     JobError,
     Lease,
     NewStep,
+    Outcome,
+    Released,
     Report,
+    Retried,
     Settlement,
     State,
     StepRecord,
 )
-from tidewheel.outcome import Completed, Failed, Outcome, Released, Retried
-from tidewheel.remote import room, step_counts
+from tidewheel.errors import StoreError
+from tidewheel.remote import dispatcher, service
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -168,7 +172,7 @@ async def test_lines_of_those_who_have_gone_are_forgotten(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million different wishes over a month leave nothing behind."""
-    monkeypatch.setattr(room, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.001)
     for index in range(20):
         await memory.remote.reserve(wish(f"topic-{index}"), 0)
         await memory.remote.reserve(wish(f"topic-{index}"), 0.001)
@@ -180,7 +184,7 @@ async def test_lines_of_those_who_have_gone_are_forgotten(
 async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.001)
     closing, closed, original = asyncio.Event(), asyncio.Event(), memory.store.wakeups
 
     @asynccontextmanager
@@ -193,7 +197,7 @@ async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
     monkeypatch.setattr(memory.store, "wakeups", wakeups)
     await memory.remote.reserve(wish("mail"), 0.001)
     await asyncio.wait_for(closing.wait(), PATIENCE)
-    monkeypatch.setattr(room, "LINGER_SECONDS", PATIENCE)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", PATIENCE)
     waiting = reserve(memory, wish("mail"))
     lines = memory.remote._desk.room._lines
     while not memory.remote.waiting or any(line.due for line in lines.values()):
@@ -208,7 +212,7 @@ async def test_a_store_that_is_away_is_told_to_who_does_not_wait_and_tried_again
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database comes back more often than not."""
-    monkeypatch.setattr(room, "OUTAGE_REST", 0.01)
+    monkeypatch.setattr(dispatcher, "OUTAGE_REST", 0.01)
     claims = Claims(memory, monkeypatch)
     claims.failure = StoreUnavailable("gone for a while")
     waiting = reserve(memory, wish("mail"))
@@ -243,7 +247,7 @@ async def test_a_store_that_hangs_does_not_keep_everybody(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim has a time; then the next one is tried."""
-    monkeypatch.setattr(room, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(dispatcher, "ANSWER_SECONDS", 0.01)
     claims = Claims(memory, monkeypatch)
     claims.through.clear()
     with pytest.raises(StoreUnavailable, match="did not answer"):
@@ -332,7 +336,7 @@ async def test_a_job_has_no_more_steps_than_it_may_have(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted here: whoever runs the job may not. The same step again is no other."""
-    monkeypatch.setattr(step_counts, "MAX_STEPS", 2)
+    monkeypatch.setattr(service, "MAX_STEPS", 2)
     await memory.enqueue("mail")
     (job,) = (await memory.remote.reserve(wish("mail"), 0))[0].jobs
 
@@ -352,7 +356,7 @@ async def test_steps_are_counted_without_reading_all_of_them_each_time(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are read with their outputs: once for a run, and when it seems to have too many."""
-    monkeypatch.setattr(step_counts, "MAX_STEPS", 5)
+    monkeypatch.setattr(service, "MAX_STEPS", 5)
     await memory.enqueue("mail")
     (job,) = (await memory.remote.reserve(wish("mail"), 0))[0].jobs
     reads, read = [], memory.store.steps
@@ -425,7 +429,7 @@ async def test_of_one_name_only_one_is_claimed_for_at_a_time(
         return answer
 
     monkeypatch.setattr(memory.store, "claim", claim)
-    memory.remote._desk.room._stride = room.MOST_AT_ONCE
+    memory.remote._desk.room._stride = dispatcher.MOST_AT_ONCE
     names = ["a", "b", "a", "a", "c", "b"]
     for task in [reserve(memory, wish("mail", worker=name)) for name in names]:
         assert len(await jobs_of(task)) == 1

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from tidewheel import Tidewheel
-from tidewheel.clock import to_microseconds
-from tidewheel.worker import scheduler
+from tidewheel.core.clock import to_microseconds
+from tidewheel.schedules import scheduler
 
 SPEED: Final = 14_400
 """Four hours a second."""

@@ -14,16 +14,16 @@ from msgspec import structs
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tidewheel import Context, Cron, Every, InvalidInput, JobDraft, StoreUnavailable, Tidewheel
-from tidewheel.answers import FindingKind
-from tidewheel.clock import to_microseconds
-from tidewheel.model import NewDocument
-from tidewheel.schedules import firing
+from tidewheel.admin.reports.answers import FindingKind
+from tidewheel.core.clock import to_microseconds
+from tidewheel.core.model import NewDocument
+from tidewheel.schedules import schedule
+from tidewheel.schedules import scheduler as module
 from tidewheel.schedules.schedule import KIND, Origin, decode, encode
+from tidewheel.schedules.scheduler import Scheduler
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker import scheduler as module
-from tidewheel.worker.scheduler import Scheduler
-from tidewheel.worker.waiting import Recovery
+from tidewheel.worker.async_waits import Recovery
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -404,7 +404,7 @@ async def test_a_bug_in_one_schedule_keeps_no_other_from_firing(
     seen = _noting(memory)
     for name in ("a", "bad", "c"):
         await memory.schedules.create(name, "note", Every(60))
-    real = firing.fired
+    real = schedule.fired
 
     def broken(registry: Any, name: str, *more: Any) -> Any:
         if name == "bad":

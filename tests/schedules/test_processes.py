@@ -15,7 +15,8 @@ import pytest
 
 from tests.schedules.scheduling import START, FastClock, make_app
 from tests.worker.conftest import URLS
-from tidewheel import Cron, Tidewheel, headers
+from tidewheel import Cron, Tidewheel
+from tidewheel.core import headers
 
 HOURS = 12
 

@@ -24,8 +24,8 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.model import NewDocument
-from tidewheel.schedules import schedules as module
+from tidewheel.core.model import NewDocument
+from tidewheel.schedules import manager as module
 from tidewheel.schedules.schedule import KIND, decode, encode
 from tidewheel.testing.clock import FrozenClock
 

@@ -24,8 +24,8 @@ from schemathesis.engine import events, from_schema
 from tests.stores.urls import STORES
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
+from tidewheel.server.api_server import ApiServer, listen
 from tidewheel.server.routes import ROUTES
-from tidewheel.server.running import ApiServer, listen
 
 SEED: Final = 7
 STREAMS: Final = "/api/jobs/events"

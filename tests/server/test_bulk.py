@@ -15,7 +15,8 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
 from tests.stores.urls import STORES
-from tidewheel import Tidewheel, bulk
+from tidewheel import Tidewheel
+from tidewheel.admin import bulk_operations
 from tidewheel.errors import StoreUnavailable
 from tidewheel.testing import FrozenClock
 
@@ -155,8 +156,8 @@ async def test_an_operation_stops_when_asked_from_another_process(
     ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wish is in the store: whoever runs it sees it with the next batch, and says that it stopped."""
-    monkeypatch.setattr("tidewheel.managing.MAX_BATCH", 1)
-    monkeypatch.setattr(bulk, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("tidewheel.admin.bulk_actions.MAX_BATCH", 1)
+    monkeypatch.setattr(bulk_operations, "BEAT_SECONDS", 0.0)
     await fill(shop, 30)
     reached, go_on = asyncio.Event(), asyncio.Event()
     cancel = ask.app.store.cancel
@@ -180,7 +181,7 @@ async def test_an_operation_stops_when_asked_from_another_process(
 
 async def test_a_shutdown_stops_operations_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was done stays done, and whoever asks later is told that it was not all."""
-    monkeypatch.setattr("tidewheel.managing.MAX_BATCH", 1)
+    monkeypatch.setattr("tidewheel.admin.bulk_actions.MAX_BATCH", 1)
     app = make_app()
     async with app:
         async with asking(app) as ask:
@@ -199,7 +200,7 @@ async def test_an_operation_whose_process_died_shows_as_interrupted() -> None:
         operation = await app.bulk.start("cancel", {"topic": "mail_digest"})
         for task in list(app.bulk._running.values()):
             task.cancel()
-        clock.advance(bulk.SILENT_SECONDS + 1)
+        clock.advance(bulk_operations.SILENT_SECONDS + 1)
         found = await app.bulk.get(operation.id)
         assert found is not None
         assert found.state == "interrupted"
@@ -210,7 +211,7 @@ async def test_a_shutdown_does_not_wait_for_a_store_that_hangs(
     hangs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operation shows as interrupted then; the process ends in time."""
-    monkeypatch.setattr(bulk, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(bulk_operations, "CLOSE_SECONDS", 0.05)
     async with Tidewheel("memory://") as app:
         await app.enqueue("mail", topic="mail")
         reached = asyncio.Event()
@@ -233,7 +234,7 @@ async def test_how_an_operation_ended_is_told_after_an_outage(
     ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store goes away in the middle: once it is back the operation is failed, and in the audit log."""
-    monkeypatch.setattr(bulk, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(bulk_operations, "FIRST_PAUSE", 0.001)
     await fill(shop, 1)
     store, tried = ask.app.store, asyncio.Event()
     write = store.write_documents
@@ -243,7 +244,7 @@ async def test_how_an_operation_ended_is_told_after_an_outage(
         raise StoreUnavailable("it is away")
 
     async def write_if_there(documents: Any) -> Any:
-        if away and documents[0].kind == bulk.KIND and documents[0].only_version:
+        if away and documents[0].kind == bulk_operations.KIND and documents[0].only_version:
             tried.set()
             await gone()
         return await write(documents)
@@ -265,9 +266,11 @@ async def test_no_more_run_when_many_are_started_at_once(tmp_path: Path) -> None
     async with asking(make_app(f"sqlite:///{(tmp_path / 'q.db').as_posix()}")) as ask:
         root = await ask.with_key(superuser=True)
         body = {"action": "cancel", "filter": {"topic": "mail_digest"}}
-        answers = await asyncio.gather(*(root.post(BULK, json=body) for _ in range(3 * bulk.MAX_RUNNING)))
+        answers = await asyncio.gather(
+            *(root.post(BULK, json=body) for _ in range(3 * bulk_operations.MAX_RUNNING))
+        )
         started = [answer for answer in answers if answer.status_code == 202]
-        assert len(started) == bulk.MAX_RUNNING
+        assert len(started) == bulk_operations.MAX_RUNNING
 
 
 async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
@@ -279,9 +282,11 @@ async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
             *(client.post(BULK, json=body) for client in (shop, shop, shop, shop, other))
         )
         codes = [answer.status_code for answer in answers]
-        assert (codes.count(202), codes[-1]) == (bulk.MAX_TENANT_RUNNING + 1, 202)
+        assert (codes.count(202), codes[-1]) == (bulk_operations.MAX_TENANT_RUNNING + 1, 202)
         [refused, _] = [answer.json()["detail"] for answer in answers if answer.status_code == 503]
-        assert refused.startswith(f"{bulk.MAX_TENANT_RUNNING} bulk operations of this tenant are running")
+        assert refused.startswith(
+            f"{bulk_operations.MAX_TENANT_RUNNING} bulk operations of this tenant are running"
+        )
         for answer in answers:
             if answer.status_code == 202:
                 await until_ended(other if answer is answers[-1] else shop, answer.headers["location"])
@@ -293,7 +298,7 @@ async def test_a_process_runs_a_few_operations_at_a_time(
     ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More are refused with a hint to come back."""
-    monkeypatch.setattr(bulk, "MAX_RUNNING", 0)
+    monkeypatch.setattr(bulk_operations, "MAX_RUNNING", 0)
     await fill(shop, 1)
     answer = await shop.post(BULK, json={"action": "cancel", "filter": {"topic": "mail_digest"}})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -15,8 +15,8 @@ from tests.patience import PATIENCE
 from tests.server.events.serving import served
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
-from tidewheel.server.connection import Together
-from tidewheel.server.running import listen
+from tidewheel.server.api_server import listen
+from tidewheel.server.http_connection import Together
 
 LARGEST_HEAD_BYTES = 64 * 1024
 

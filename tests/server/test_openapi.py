@@ -8,7 +8,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.docs.generated import OPENAPI, openapi_text
 from tests.docs.pages import ROOT
-from tidewheel.model import Shown, State
+from tidewheel.core.model import Shown, State
 from tidewheel.server import openapi
 from tidewheel.server.problems import PROBLEMS
 from tidewheel.server.route import Permission

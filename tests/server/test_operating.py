@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.conftest import Asking, asking, make_app
 from tidewheel import Batch
-from tidewheel.task_types import task_types
+from tidewheel.tasks.task_schemas import task_types
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -111,8 +111,8 @@ async def test_the_audit_log_is_looked_through_page_by_page(
     ask: Asking, root: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly the lines asked for, each once; a page looks at a bounded number of others."""
-    monkeypatch.setattr("tidewheel.access.paging.LARGEST_PAGE", 3)
-    monkeypatch.setattr("tidewheel.access.audit.MAX_LOOKED_AT", 4)
+    monkeypatch.setattr("tidewheel.access.document_pages.LARGEST_PAGE", 3)
+    monkeypatch.setattr("tidewheel.access.audit_log.MAX_LOOKED_AT", 4)
     for number in range(10):
         await root.post(f"/api/jobs/topics/{'even' if number % 2 == 0 else 'odd'}/pause")
     found, cursor, pages = [], "", 0

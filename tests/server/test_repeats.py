@@ -13,10 +13,10 @@ import pytest
 
 from tests.server.conftest import Asking, asking, make_app
 from tests.server.working import lease, post, settle, take
-from tidewheel.model import Lease
-from tidewheel.server import repeats
-from tidewheel.server.repeats import Repeats
-from tidewheel.server.resource import encode
+from tidewheel.core.model import Lease
+from tidewheel.server import idempotent_requests
+from tidewheel.server.endpoint import encode
+from tidewheel.server.idempotent_requests import Repeats
 from tidewheel.server.route import Answer
 
 
@@ -101,7 +101,7 @@ async def test_a_request_that_was_refused_may_have_more_luck(ask: Asking, shop: 
 @pytest.mark.parametrize("limit", ["KEPT_SECONDS", "MAX_KEPT", "MAX_KEPT_BYTES"])
 async def test_what_is_at_work_is_never_forgotten(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """However long it takes and whatever else is done meanwhile: its repeat would do it a second time."""
-    monkeypatch.setattr(repeats, limit, 0)
+    monkeypatch.setattr(idempotent_requests, limit, 0)
     known, through, done = Repeats(encode), asyncio.Event(), 0
 
     async def slow() -> Answer:
@@ -130,7 +130,7 @@ async def test_one_who_sends_a_lot_makes_nobody_elses_forgotten(
     monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """A tenant that imports a million jobs; another one's repeat would make a second job."""
-    monkeypatch.setattr(repeats, limit, most)
+    monkeypatch.setattr(idempotent_requests, limit, most)
     known, done = Repeats(encode), 0
 
     async def work() -> Answer:

@@ -16,10 +16,9 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from tests.server.conftest import Asking, asking, make_app
-from tidewheel.server import create_api
-from tidewheel.server.transport import PAGE_HEADERS, PAGE_POLICY
-from tidewheel.server.ui import files
-from tidewheel.server.ui.files import FIRST, MEDIA_TYPES, File, built_files
+from tidewheel.server import create_api, ui
+from tidewheel.server.asgi import PAGE_HEADERS, PAGE_POLICY
+from tidewheel.server.ui import FIRST, MEDIA_TYPES, File, built_files
 
 NOWHERE = (
     "/ui/../app.py",
@@ -34,7 +33,7 @@ NOWHERE = (
     "/uix",
     "/ui.js",
 )
-FILES = [name for name in FIRST if name != files.INDEX]
+FILES = [name for name in FIRST if name != ui.INDEX]
 
 
 @pytest.fixture
@@ -175,7 +174,7 @@ async def test_the_ui_can_be_switched_off(off: str) -> None:
 
 @pytest.fixture
 def not_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mapping[str, File]]:
-    monkeypatch.setattr(files, "files", lambda _: tmp_path)
+    monkeypatch.setattr(ui, "files", lambda _: tmp_path)
     built_files.cache_clear()
     yield MappingProxyType({})
     built_files.cache_clear()

@@ -14,10 +14,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.conftest import Asking
 from tests.server.working import lease, post, serving, settle, take, waiting
-from tidewheel.model import State
-from tidewheel.remote.reserving import Reserving
-from tidewheel.server.connection import Connection
-from tidewheel.server.work import reserving
+from tidewheel.core.model import State
+from tidewheel.remote.reserve_requests import Reserving
+from tidewheel.server.http_connection import Connection
+from tidewheel.server.routes import reserve_routes
 
 
 async def test_a_job_comes_with_everything_its_handler_needs(ask: Asking, worker: httpx2.AsyncClient) -> None:
@@ -442,7 +442,7 @@ async def test_a_key_that_was_revoked_while_it_waited_gets_no_job(
     ask: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is for the next who asks, as if nobody had had it."""
-    monkeypatch.setattr(reserving, "TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr(reserve_routes, "TRUSTED_SECONDS", 0.0)
     made = await ask.app.access.create_key(superuser=True)
     asked = ask.client(made.key).post("/api/jobs/work/reserve?wait=30", json={"topics": ["sums"]})
     held = asyncio.create_task(asked)

@@ -12,7 +12,7 @@ import httpx2
 from tests.server.conftest import make_app
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
-from tidewheel.server.running import ApiServer, listen, url_of
+from tidewheel.server.api_server import ApiServer, listen, url_of
 
 
 async def post(client: httpx2.AsyncClient, verb: str, body: Any, **headers: str) -> Any:

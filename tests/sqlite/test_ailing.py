@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Tidewheel
-from tidewheel.findings import Ailment, AilmentKind
-from tidewheel.stores.sqlite import ailing
+from tidewheel.core.reports import Ailment, AilmentKind
+from tidewheel.stores.sqlite import health
 from tidewheel.stores.sqlite.location import parse_url
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux tells")
@@ -42,7 +42,7 @@ async def test_who_has_a_log_open_that_cannot_be_reset_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program that reads, with its process id and name; not one that only has the file open, nor we."""
-    monkeypatch.setattr(ailing, "PATIENT_BYTES", 0)
+    monkeypatch.setattr(health, "PATIENT_BYTES", 0)
     file = tmp_path / "jobs.db"
     async with Tidewheel(f"sqlite:///{file}") as app:
         await app.enqueue("mail")
@@ -50,7 +50,7 @@ async def test_who_has_a_log_open_that_cannot_be_reset_is_named(
         assert not {"readers", "holders"} & set(alone.figures)
         with start(HAS_IT_OPEN, file) as idle, start(HOLDER, file) as holder:
             [held] = await of_kind(app, AilmentKind.LONG_LOG)
-            monkeypatch.setattr(ailing, "_read_locks", lambda _: set())  # where the system does not tell
+            monkeypatch.setattr(health, "_read_locks", lambda _: set())  # where the system does not tell
             [opened] = await of_kind(app, AilmentKind.LONG_LOG)
         assert str(held.figures["readers"]).startswith(f"{holder.pid} (python")
         assert str(idle.pid) not in str(held.figures["readers"])
@@ -74,7 +74,7 @@ def start(program: str, file: Path) -> Iterator[subprocess.Popen[str]]:
 
 async def test_a_file_that_is_mostly_empty_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It never becomes smaller by itself; how much of it is used is said."""
-    monkeypatch.setattr(ailing, "LARGE_FILE", 100_000)
+    monkeypatch.setattr(health, "LARGE_FILE", 100_000)
     file = tmp_path / "jobs.db"
     async with Tidewheel(f"sqlite:///{file}") as app:
         connection = sqlite3.connect(file)
@@ -113,6 +113,6 @@ def test_a_file_on_a_network_is_told_also_where_the_url_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody allowed it once, and whoever looks for the cause of a damaged file has to be told."""
-    monkeypatch.setattr(ailing, "file_system_of", lambda _: "nfs4")
-    [found] = ailing.of_ground(parse_url(f"sqlite:///{tmp_path}/jobs.db?network_filesystem=allow"))
+    monkeypatch.setattr(health, "file_system_of", lambda _: "nfs4")
+    [found] = health.of_ground(parse_url(f"sqlite:///{tmp_path}/jobs.db?network_filesystem=allow"))
     assert found == Ailment(AilmentKind.NETWORK_FILE, {"directory": str(tmp_path), "file_system": "nfs4"})

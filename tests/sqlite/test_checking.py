@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    ClaimRequest,
+    Completed,
+    JobError,
+    Lane,
+    NewJob,
+    NewStep,
+    Report,
+    Retried,
+    Settlement,
+)
 from tidewheel.errors import StoreError
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, JobError, Lane, NewJob, NewStep, Report, Settlement
-from tidewheel.outcome import Completed, Retried
 from tidewheel.stores.sqlite import SqliteStore
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
-from tidewheel.stores.sqlite import SqliteStore, checkpoint
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
+from tidewheel.stores.sqlite import SqliteStore, wal_checkpoint
 from tidewheel.stores.sqlite.connection import connect
 from tidewheel.stores.sqlite.location import parse_url
 
@@ -31,7 +31,7 @@ async def _write(store: SqliteStore, number: int) -> None:
 @pytest.fixture
 async def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
     """With a log that is short from the start."""
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 500_000)
+    monkeypatch.setattr(wal_checkpoint, "CHECKPOINT_BYTES", 500_000)
     opened = SqliteStore(f"sqlite:///{path}")
     await opened.migrate()
     await opened.open()
@@ -56,7 +56,7 @@ async def test_a_file_that_nobody_cut_off_is_not_taken_for_a_full_log(store: Sql
     """Somebody else's connection was the first to write after the restart; one checkpoint was enough."""
     location = parse_url(store.url)
     connection, other = connect(location), sqlite3.connect(path, isolation_level=None)
-    checkpointer = checkpoint.Checkpointer(location, connection)
+    checkpointer = wal_checkpoint.Checkpointer(location, connection)
     other.execute("PRAGMA wal_autocheckpoint = 0")
     other.execute("CREATE TABLE theirs (x)")
     checkpoints: list[str] = []
@@ -77,10 +77,10 @@ async def test_nothing_is_copied_while_somebody_else_can_commit(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint that races a commit can corrupt the file in an old SQLite: no lock, no checkpoint."""
-    monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(wal_checkpoint, "RETRY_SECONDS", 0.0)
     location = parse_url(store.url)
     connection, other = connect(location), sqlite3.connect(path, isolation_level=None)
-    checkpointer = checkpoint.Checkpointer(location, connection)
+    checkpointer = wal_checkpoint.Checkpointer(location, connection)
     connection.execute("CREATE TABLE theirs (x)")
     connection.execute("INSERT INTO theirs VALUES (zeroblob(1000000))")
     before = path.stat()
@@ -98,7 +98,7 @@ async def test_nobody_can_commit_while_the_log_is_copied(store: SqliteStore, pat
     """The lock is there before the copy begins, and until it has ended."""
     location = parse_url(store.url)
     connection, other = connect(location), sqlite3.connect(path, isolation_level=None, timeout=0)
-    checkpointer = checkpoint.Checkpointer(location, connection)
+    checkpointer = wal_checkpoint.Checkpointer(location, connection)
     connection.execute("CREATE TABLE theirs (x)")
     connection.execute("INSERT INTO theirs VALUES (zeroblob(1000000))")
     tried: list[str] = []
@@ -123,10 +123,10 @@ async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overlapping readers would keep the log for ever; holding writers back lets the old ones end."""
-    monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
-    monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.15)
-    monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(wal_checkpoint, "PATIENT_BYTES", 1_000_000)
+    monkeypatch.setattr(wal_checkpoint, "PATIENCE_SECONDS", 0.15)
+    monkeypatch.setattr(wal_checkpoint, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(wal_checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
     stop = asyncio.Event()
 
     def read(connection: sqlite3.Connection) -> None:
@@ -161,10 +161,10 @@ async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody can reset a log somebody reads; the operator is told once, and writers go on."""
-    monkeypatch.setattr(checkpoint, "PATIENT_BYTES", 1_000_000)
-    monkeypatch.setattr(checkpoint, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(checkpoint, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(wal_checkpoint, "PATIENT_BYTES", 1_000_000)
+    monkeypatch.setattr(wal_checkpoint, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(wal_checkpoint, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(wal_checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
     caplog.set_level(logging.WARNING, "tidewheel.sqlite")
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Lane, NewJob, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.sqlite import SqliteStore, doorbell
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Completed, Lane, NewJob, Settlement, State
+from tidewheel.stores.sqlite import SqliteStore
+from tidewheel.stores.sqlite import wakeups as process_wakeup
 
 
 async def test_an_enqueue_rings_at_other_processes_that_listen_to_its_topic(store: SqliteStore) -> None:
@@ -99,7 +99,7 @@ async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteSt
     """A worker that drains has the lock again before anybody else notices that it was free."""
     connection = sqlite3.connect(path, isolation_level=None)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inbox:
-        inbox.bind((doorbell.LOOPBACK, 0))
+        inbox.bind((process_wakeup.LOOPBACK, 0))
         inbox.setblocking(False)
         port = inbox.getsockname()[1]
         connection.execute("INSERT INTO tidewheel_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
@@ -109,7 +109,7 @@ async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteSt
         connection.execute("ROLLBACK")
         assert len(await enqueueing) == 1
     connection.close()
-    assert json.loads(knock)[doorbell.WAITING] is True
+    assert json.loads(knock)[process_wakeup.WAITING] is True
 
 
 async def test_a_knock_is_no_hint(store: SqliteStore, path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_nonsense_from_a_stranger_is_at_most_a_hint(
         [(port,)] = connection.execute("SELECT port FROM tidewheel_listeners").fetchall()
         connection.close()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            stranger.sendto(nonsense, (doorbell.LOOPBACK, port))
+            stranger.sendto(nonsense, (process_wakeup.LOOPBACK, port))
         await wakeups.wait(5)
         await store.enqueue([NewJob(id=new_id(), topic="mail")])
         assert await wakeups.wait(PATIENCE) is True

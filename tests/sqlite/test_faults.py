@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from tidewheel.model import JobFilter
+from tidewheel.core.model import JobFilter
 from tidewheel.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and resource limits are POSIX")
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and resource
 PREAMBLE = """
 import asyncio, os, signal, sys
 from tidewheel.errors import StoreError
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
 from tidewheel.stores.sqlite import SqliteStore
 
 def job(size=100):

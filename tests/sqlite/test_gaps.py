@@ -10,14 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.clock import seconds_to_microseconds
-from tidewheel.model import Claimed, Report, Rescued, Settlement
-from tidewheel.outcome import Completed
+from tidewheel.core.clock import seconds_to_microseconds
+from tidewheel.core.model import Claimed, Completed, Report, Rescued, Settlement
 from tidewheel.stores.sqlite import SqliteStore
-from tidewheel.stores.sqlite.gaps import AFTERWARDS, LEAST, LONGEST, leases_judged_at, remember
-from tidewheel.stores.sqlite.lending import LentTransaction
+from tidewheel.stores.sqlite.handler_transaction import LentTransaction
+from tidewheel.stores.sqlite.write_transaction import (
+    AFTERWARDS,
+    LEAST,
+    LONGEST,
+    leases_judged_at,
+    remember,
+)
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import claim_one, put
+from tidewheel.testing.conformance.helpers import claim_one, put
 
 SECOND = seconds_to_microseconds(1)
 

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from tidewheel import Tidewheel
+from tidewheel.core.ids import new_id
 from tidewheel.errors import StoreError
-from tidewheel.ids import new_id
-from tidewheel.stores.sqlite import reading
+from tidewheel.stores.sqlite import job_queries
 from tidewheel.stores.sqlite.reader import Reader
 
 
@@ -50,14 +50,14 @@ async def test_what_is_wrong_with_one_job_does_not_keep_the_others(
     """A row that cannot be read is one caller's error."""
     async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         good, bad = await app.enqueue_many("mail", [{}, {}])
-        get = reading.get
+        get = job_queries.get
 
         def reads(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> object:
             if job_id == bad.id:
                 raise sqlite3.DatabaseError("database disk image is malformed")
             return get(connection, job_id, tenant)
 
-        monkeypatch.setattr(reading, "get", reads)
+        monkeypatch.setattr(job_queries, "get", reads)
         answers = await asyncio.gather(
             *(app.store.get(job.id) for job in (good, bad, good)), return_exceptions=True
         )

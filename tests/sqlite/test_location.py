@@ -14,7 +14,7 @@ from tidewheel import Tidewheel
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable
 from tidewheel.stores.sqlite import SqliteStore
 from tidewheel.stores.sqlite.location import check_location, file_system_of, parse_url
-from tidewheel.stores.sqlite.scratch import SqliteScratch
+from tidewheel.stores.sqlite.temporary_store import SqliteScratch
 
 
 def test_three_slashes_are_relative_and_four_absolute(

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.conditions import Compare, ComparePayload, Comparison, Condition, Field, HoldsText
-from tidewheel.model import JobFilter
+from tidewheel.core.conditions import (
+    Compare,
+    ComparePayload,
+    Comparison,
+    Condition,
+    Field,
+    HoldsText,
+)
+from tidewheel.core.model import JobFilter
 from tidewheel.stores.protocol import Store
-from tidewheel.stores.sqlite import SqliteStore, looking
+from tidewheel.stores.sqlite import SqliteStore, job_queries
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import put, put_many
+from tidewheel.testing.conformance.helpers import put, put_many
 
 CONDITIONS: dict[str, Condition] = {
     "column": Compare(Field.USER_ID, Comparison.EQUAL, "needle"),
@@ -44,7 +51,7 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     clock.advance(1)
     [middle, _] = await put_many(store, 2)
     moment = clock.now()
-    monkeypatch.setattr(looking, "SEARCH_SECONDS", -1.0)  # over before it began: one job a page
+    monkeypatch.setattr(job_queries, "SEARCH_SECONDS", -1.0)  # over before it began: one job a page
     where = JobFilter(condition=condition)
     first = await store.list_jobs(where, limit=10)
     assert (first.items, first.partial, first.searched_back_to) == ((), True, moment)
@@ -62,7 +69,7 @@ async def test_a_search_by_columns_gives_up_sooner(
 ) -> None:
     """It looks like any other filter, so people wait a second for it, with all that is on the way."""
     await put_many(store, 2)
-    monkeypatch.setattr(looking, "COLUMN_SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(job_queries, "COLUMN_SEARCH_SECONDS", -1.0)
     page = await store.list_jobs(JobFilter(condition=CONDITIONS[kind]), limit=10)
     assert page.partial == (kind == "column")
 
@@ -79,7 +86,7 @@ async def test_a_search_in_a_time_long_ago_ends_in_time_as_well(
         condition=CONDITIONS["column"], created_before=before, created_after=before - 60_000_000
     )
     assert [item.id for item in (await store.list_jobs(where, limit=10)).items] == [oldest]
-    monkeypatch.setattr(looking, "SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(job_queries, "SEARCH_SECONDS", -1.0)
     page = await store.list_jobs(where, limit=10)
     assert (page.items, page.partial, page.searched_back_to) == ((), True, before)
 
@@ -93,7 +100,7 @@ async def test_how_far_a_search_came_tells_nothing_of_other_tenants(
     await put_many(store, 2, tenant="mine")
     clock.advance(60)
     await put_many(store, 3, tenant="other")
-    monkeypatch.setattr(looking, "SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(job_queries, "SEARCH_SECONDS", -1.0)
     page = await store.list_jobs(JobFilter(condition=condition, tenant="mine"), limit=10)
     assert (page.partial, page.searched_back_to) == (True, own)
     page = await store.list_jobs(JobFilter(condition=condition, tenant="nobody"), limit=10)

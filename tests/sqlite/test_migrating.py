@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Tidewheel
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
 from tidewheel.errors import SchemaTooNew, StoreError
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
-from tidewheel.stores.sqlite import SqliteStore, migrating
+from tidewheel.stores.sqlite import SqliteStore, schema
 from tidewheel.stores.sqlite.connection import begin_immediate, connect
 from tidewheel.stores.sqlite.location import Location
 
@@ -102,14 +102,14 @@ def test_a_schema_that_became_newer_while_we_waited_is_refused_too(
 
     def be_late(connection: sqlite3.Connection, location: Location) -> None:
         with closing(sqlite3.connect(path)) as other, other:
-            other.execute(migrating.VERSION_TABLE)
+            other.execute(schema.VERSION_TABLE)
             other.execute("INSERT INTO tidewheel_schema VALUES (99, 'from the future', 0)")
         begin_immediate(connection, location)
 
-    monkeypatch.setattr(migrating, "begin_immediate", be_late)
+    monkeypatch.setattr(schema, "begin_immediate", be_late)
     with closing(connect(location)) as connection:
         with pytest.raises(SchemaTooNew, match="99"):
-            migrating.migrate(connection, location, 0)
+            schema.migrate(connection, location, 0)
         assert not connection.in_transaction
 
 
@@ -117,8 +117,8 @@ async def test_a_migration_that_breaks_leaves_the_old_schema(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All steps are one transaction."""
-    broken = [*migrating.migrations(), (2, "0002_broken", "CREATE TABLE tidewheel_x (a);\nSELECT nonsense;")]
-    monkeypatch.setattr(migrating, "migrations", lambda: broken)
+    broken = [*schema.migrations(), (2, "0002_broken", "CREATE TABLE tidewheel_x (a);\nSELECT nonsense;")]
+    monkeypatch.setattr(schema, "migrations", lambda: broken)
     with pytest.raises(StoreError, match="nonsense"):
         await store.migrate()
     connection = sqlite3.connect(path)

@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 
-from tidewheel.conditions import AnyOf, Compare, ComparePayload, Comparison, Condition, Field, InState, Not
-from tidewheel.model import ROOT_TENANT, Count, JobFilter, Shown, State
-from tidewheel.stores.queries import Queries
-from tidewheel.stores.sqlite import SqliteStore, reading
-from tidewheel.stores.sqlite.scoping import find
+from tidewheel.core.conditions import (
+    AnyOf,
+    Compare,
+    ComparePayload,
+    Comparison,
+    Condition,
+    Field,
+    InState,
+    Not,
+)
+from tidewheel.core.model import ROOT_TENANT, Count, JobFilter, Shown, State
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sqlite import SqliteStore, job_queries
+from tidewheel.stores.sqlite.tenant_scope import find
 
 QUERIES = {
     name: Queries("tidewheel.stores.sqlite.sql", f"{name}.sql")
@@ -172,7 +181,7 @@ async def test_a_list_reads_the_index_of_what_it_shows(
     connection = sqlite3.connect(path)
     connection.set_trace_callback(statements.append)
     sought = replace(where, condition=condition)
-    reading.list_jobs(connection, sought, limit=50, cursor=None, offset=0, now=0)
+    job_queries.list_jobs(connection, sought, limit=50, cursor=None, offset=0, now=0)
     connection.set_trace_callback(None)
     [page] = [statement for statement in statements if "ORDER BY j.number DESC" in statement]
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {page}")]
@@ -223,7 +232,7 @@ async def test_counters_choose_the_index_with_the_fewest_jobs(
     )
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    reading.list_jobs(connection, where, limit=50, cursor=10**6, offset=0, now=0)
+    job_queries.list_jobs(connection, where, limit=50, cursor=10**6, offset=0, now=0)
     connection.set_trace_callback(None)
     pages = [statement for statement in statements if "ORDER BY j.number DESC" in statement]
     plans = [" ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {page}")) for page in pages]
@@ -252,7 +261,7 @@ async def test_counts_that_counters_tell_do_not_look_at_jobs(
     statements: list[str] = []
     connection = sqlite3.connect(path)
     connection.set_trace_callback(statements.append)
-    assert reading.count(connection, where, 0, beyond=True) == Count(0)
+    assert job_queries.count(connection, where, 0, beyond=True) == Count(0)
     connection.close()
     assert statements
     assert not [statement for statement in statements if "tidewheel_jobs" in statement]

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tidewheel.limits import TopicLimits
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
-from tidewheel.stores.sqlite import SqliteStore, pruning
-from tidewheel.testing.conformance.building import claim, put_many
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
+from tidewheel.core.topic_limits import TopicLimits
+from tidewheel.stores.sqlite import SqliteStore, maintenance
+from tidewheel.testing.conformance.helpers import claim, put_many
 
 
 async def _complete(store: SqliteStore, number: int, payload: bytes = b"{}") -> None:
@@ -25,8 +24,8 @@ async def test_a_call_ends_when_it_has_held_the_lock_long_enough(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left is for the next one; each part is counted once."""
-    monkeypatch.setattr(pruning, "LOCK_SECONDS", 0.0)
-    monkeypatch.setattr(pruning, "PART", 5)
+    monkeypatch.setattr(maintenance, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "PART", 5)
     await _complete(store, 12)
     removed = [(await store.prune()).get(State.COMPLETED) for _ in range(4)]
     assert removed == [5, 5, 2, None]
@@ -37,8 +36,8 @@ async def test_a_part_is_bounded_by_bytes_as_well(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Large bodies are chains of pages; fifty of them at once would be a long pause. One goes in any case."""
-    monkeypatch.setattr(pruning, "LOCK_SECONDS", 0.0)
-    monkeypatch.setattr(pruning, "PART_BYTES", 12_000)
+    monkeypatch.setattr(maintenance, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(maintenance, "PART_BYTES", 12_000)
     await _complete(store, 5, b'"' + b"x" * 5_000 + b'"')
     removed = [(await store.prune()).get(State.COMPLETED) for _ in range(4)]
     assert removed == [2, 2, 1, None]

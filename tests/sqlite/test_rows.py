@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel.stores.sqlite.rows import MOST_ROWS, blob, write_rows
+from tidewheel.stores.sqlite.bulk_insert import MOST_ROWS, blob, write_rows
 
 
 def written(number: int, columns: dict[str, Any]) -> list[tuple[Any, ...]]:

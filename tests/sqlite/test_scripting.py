@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from tidewheel.admin.migration_scripts import missing_script, write_script
+from tidewheel.core.model import Completed, Settlement
 from tidewheel.errors import ConfigurationError, SchemaTooNew
-from tidewheel.model import Settlement
-from tidewheel.outcome import Completed
-from tidewheel.schema_scripts import missing_script, write_script
-from tidewheel.stores.sqlite import SqliteStore, migrating, scripting
-from tidewheel.testing.conformance.building import claim_one, put
+from tidewheel.stores.sqlite import SqliteStore, schema
+from tidewheel.testing.conformance.helpers import claim_one, put
 
 NEXT = (2, "0002_next", "CREATE TABLE tidewheel_next (a INTEGER) STRICT;\n")
 
@@ -75,8 +74,8 @@ async def test_only_what_is_missing_and_only_where_it_is(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later step comes alone, and refuses a file that is at another version."""
-    steps = [*migrating.migrations(), NEXT]
-    for module in (migrating, scripting):
+    steps = [*schema.migrations(), NEXT]
+    for module in (schema, schema):
         monkeypatch.setattr(module, "migrations", lambda: steps)
     script = await missing_script(f"sqlite:///{path}")
     assert (script.since, script.version, script.steps, script.undo) == (1, 2, ("0002_next",), None)

@@ -15,7 +15,7 @@ import pytest
 
 from tidewheel import Tidewheel
 from tidewheel.errors import ConfigurationError, StoreUnavailable
-from tidewheel.stores.sqlite import SqliteStore, shared_log
+from tidewheel.stores.sqlite import SqliteStore, file_identity
 from tidewheel.stores.sqlite.location import check_location, is_mount_point, is_network_file_system, parse_url
 
 ENQUEUE = """
@@ -212,8 +212,8 @@ async def test_a_file_in_use_with_another_log_is_refused(
 ) -> None:
     """Whatever gave it the second name: the lock is seen, and that nobody is at our log."""
     if not asks:  # as on systems that do not tell of locks
-        monkeypatch.setattr(shared_log, "_is_locked", lambda _: None)
-    monkeypatch.setattr(shared_log, "SETTLE_SECONDS", 0.2)
+        monkeypatch.setattr(file_identity, "_is_locked", lambda _: None)
+    monkeypatch.setattr(file_identity, "SETTLE_SECONDS", 0.2)
     path, other = tmp_path / "jobs.db", tmp_path / "other.db"
     await make(path)
     with process(sys.executable, "-c", ENQUEUE, str(path)) as started:
@@ -221,8 +221,8 @@ async def test_a_file_in_use_with_another_log_is_refused(
         assert started.stdout.readline() == "open\n"
         os.link(path, other)  # after it was opened, so that only the locks can tell
         with pytest.raises(StoreUnavailable, match=r"other\.db stayed locked .* is not other\.db-wal"):
-            shared_log.prove_shared_log(parse_url(f"sqlite:///{other}"))
-        shared_log.prove_shared_log(parse_url(f"sqlite:///{path}"))
+            file_identity.prove_shared_log(parse_url(f"sqlite:///{other}"))
+        file_identity.prove_shared_log(parse_url(f"sqlite:///{path}"))
         other.unlink()
         out, errors = started.communicate("go\n", timeout=120)
         assert (out, started.returncode) == ("enqueued\n", 0), errors
@@ -232,7 +232,7 @@ async def test_a_file_in_use_with_another_log_is_refused(
 @pytest.fixture
 def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has not asked about any file yet."""
-    monkeypatch.setattr(shared_log, "_looked_at", {})
+    monkeypatch.setattr(file_identity, "_looked_at", {})
 
 
 @pytest.mark.usefixtures("no_descriptors")
@@ -241,12 +241,12 @@ async def test_a_process_with_many_files_keeps_few_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file for each customer must not use up the descriptors; beyond the maximum the check is weaker."""
-    monkeypatch.setattr(shared_log, "MAX_DESCRIPTORS", 3)
+    monkeypatch.setattr(file_identity, "MAX_DESCRIPTORS", 3)
     for number in range(6):
         await make(tmp_path / f"{number}.db")
-        shared_log.prove_shared_log(parse_url(f"sqlite:///{tmp_path / f'{number}.db'}"))
-    assert len(shared_log._looked_at) == 3
-    for descriptor in shared_log._looked_at.values():
+        file_identity.prove_shared_log(parse_url(f"sqlite:///{tmp_path / f'{number}.db'}"))
+    assert len(file_identity._looked_at) == 3
+    for descriptor in file_identity._looked_at.values():
         os.close(descriptor)
 
 
@@ -256,7 +256,7 @@ async def test_what_a_killed_process_left_does_not_hide_another_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ``-shm`` under our name on which nobody has locks proves nothing: the other log is still seen."""
-    monkeypatch.setattr(shared_log, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(file_identity, "SETTLE_SECONDS", 0.2)
     path, other = tmp_path / "jobs.db", tmp_path / "other.db"
     await make(path)
     with process(sys.executable, "-c", ENQUEUE, str(path)) as started:
@@ -265,12 +265,12 @@ async def test_what_a_killed_process_left_does_not_hide_another_log(
         os.link(path, other)
         shutil.copy(f"{path}-shm", f"{other}-shm")
         with pytest.raises(StoreUnavailable, match=r"other\.db stayed locked .* is not other\.db-wal"):
-            shared_log.prove_shared_log(parse_url(f"sqlite:///{other}"))
+            file_identity.prove_shared_log(parse_url(f"sqlite:///{other}"))
         other.unlink()
         started.kill()
         started.wait()
         assert Path(f"{path}-shm").exists()
-        shared_log.prove_shared_log(parse_url(f"sqlite:///{path}"))  # nobody has the file
+        file_identity.prove_shared_log(parse_url(f"sqlite:///{path}"))  # nobody has the file
         with process(sys.executable, "-c", ENQUEUE, str(path)) as after:
             out, errors = after.communicate("go\n", timeout=120)
             assert (out, after.returncode) == ("open\nenqueued\n", 0), errors
@@ -282,11 +282,11 @@ async def test_what_a_killed_process_left_does_not_hide_another_log(
 async def test_looking_for_another_log_leaves_the_locks_of_this_process_alone(tmp_path: Path) -> None:
     """Another process still finds the log in use, and opens the file, after any number of looks here."""
     location = parse_url(f"sqlite:///{tmp_path / 'jobs.db'}")
-    ask = "import sys; from tidewheel.stores.sqlite import shared_log as log; "
+    ask = "import sys; from tidewheel.stores.sqlite import file_identity as log; "
     ask += "sys.exit(not log._is_in_use(sys.argv[1]))"
     async with Tidewheel(f"sqlite:///{location.path}"):
         for _ in range(3):
-            shared_log.prove_shared_log(location)
+            file_identity.prove_shared_log(location)
         with process(sys.executable, "-c", ask, f"{location.path}-shm") as started:
             _, errors = started.communicate(timeout=120)
             assert started.returncode == 0, errors

@@ -14,11 +14,20 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    ClaimRequest,
+    Completed,
+    Enqueued,
+    JobFilter,
+    Lane,
+    NewJob,
+    Released,
+    Settlement,
+    State,
+)
 from tidewheel.errors import StoreError, StoreUnavailable
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Enqueued, JobFilter, Lane, NewJob, Settlement, State
-from tidewheel.outcome import Completed, Released
-from tidewheel.stores.sqlite import SqliteStore, committing, writer
+from tidewheel.stores.sqlite import SqliteStore, writer
 
 
 def _job(**options: object) -> NewJob:
@@ -372,10 +381,11 @@ async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
 async def test_only_what_must_last_is_synced(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that may be forgotten with the power shares the sync of whatever comes after it."""
     synced: list[bool] = []
+    original = writer.commit
 
     def commit(connection: sqlite3.Connection, *rest: Any) -> None:
         synced.append(connection.execute("PRAGMA synchronous").fetchone() == (2,))
-        committing.commit(connection, *rest)
+        original(connection, *rest)
 
     monkeypatch.setattr(writer, "commit", commit)
     request = ClaimRequest("worker", (Lane("mail"),), 1, 60.0)

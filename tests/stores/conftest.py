@@ -12,9 +12,10 @@ import pytest_asyncio
 from tests.servers.warm import WarmConnections, warm_connections
 from tests.stores.claiming import claims
 from tests.stores.urls import EVERYWHERE, PACKED, made
-from tidewheel.stores.postgres import PostgresStore, searching
+from tidewheel.stores.postgres import PostgresStore
+from tidewheel.stores.postgres import job_queries as postgres_queries
 from tidewheel.stores.protocol import Store, StoreLimits
-from tidewheel.stores.sqlite import looking
+from tidewheel.stores.sqlite import job_queries as sqlite_queries
 from tidewheel.testing.clock import FrozenClock
 
 # Before the suite is imported: its assertions then say what was compared, like those of any test module.
@@ -34,7 +35,7 @@ def clock() -> FrozenClock:
 def searches_have_time() -> Iterator[None]:
     """They are compared by what they find; a busy machine may stand still for longer than they may take."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (looking, searching):
+        for module in (sqlite_queries, postgres_queries):
             patch.setattr(module, "SEARCH_SECONDS", 60.0)
             patch.setattr(module, "COLUMN_SEARCH_SECONDS", 60.0)
         yield

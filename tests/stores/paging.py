@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidewheel.model import JobFilter
+from tidewheel.core.model import JobFilter
 from tidewheel.stores.protocol import Store
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tidewheel.conditions import (
+from tidewheel.core.conditions import (
     AllOf,
     AnyOf,
     Compare,
@@ -17,9 +17,9 @@ from tidewheel.conditions import (
     InState,
     Not,
 )
-from tidewheel.model import JobFilter, Shown, State
-from tidewheel.stores.alternatives import MOST, alternatives
-from tidewheel.testing.agreement.conditions import conditions
+from tidewheel.core.model import JobFilter, Shown, State
+from tidewheel.stores.query_plan import MOST, alternatives
+from tidewheel.testing.agreement.strategies import conditions
 
 FAILED, CANCELLED, RUNNING = (InState(state) for state in (State.FAILED, State.CANCELLED, State.RUNNING))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
-from tidewheel.stores.columns import columns_of, microseconds, spread
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
+from tidewheel.stores.enqueue import columns_of, microseconds, spread
 
 
 def test_a_value_all_jobs_share_is_kept_once() -> None:

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from tests.servers.shared import recycle
 from tests.stores.urls import PACKED, STORES, made
-from tidewheel.conditions import Compare, Condition, InState, Leaf, holds, leaves
-from tidewheel.model import BodyFormat, JobFilter, JobRecord
-from tidewheel.outcome import Completed, Failed, Retried
+from tidewheel.core.conditions import Compare, Condition, InState, Leaf, holds, leaves
+from tidewheel.core.model import BodyFormat, Completed, Failed, JobFilter, JobRecord, Retried
 from tidewheel.stores.protocol import Store
-from tidewheel.testing.agreement.conditions import column_conditions, conditions, since
+from tidewheel.testing.agreement.strategies import column_conditions, conditions, since
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import BOOM, ask, end, job, look
+from tidewheel.testing.conformance.helpers import BOOM, ask, end, job, look
 
 JOBS = 60
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidewheel.limits import TopicLimits
-from tidewheel.outcome import Completed
-from tidewheel.stores import freed_room
-from tidewheel.stores.freed_room import PATIENCE_SECONDS, FreedRoom
+from tidewheel.core.model import Completed
+from tidewheel.core.topic_limits import TopicLimits
+from tidewheel.stores import wakeups as process_wakeups
 from tidewheel.stores.protocol import Store, StoreLimits
-from tidewheel.testing.conformance.building import TOPIC, claim_one, end, put_many
-from tidewheel.testing.conformance.room import waiting_elsewhere
+from tidewheel.stores.wakeups import PATIENCE_SECONDS, FreedRoom
+from tidewheel.testing.conformance.helpers import TOPIC, claim_one, end, put_many
+from tidewheel.testing.conformance.wakeups import waiting_elsewhere
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 
@@ -48,7 +48,7 @@ async def test_others_look_only_for_places_that_are_left(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred workers would look for each one that is gone already."""
-    monkeypatch.setattr(freed_room, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(process_wakeups, "PATIENCE_SECONDS", 0.5)
     store = await make_store(StoreLimits())
     await store.set_limits(TOPIC, TopicLimits(concurrency=1))
     await put_many(store, 4)

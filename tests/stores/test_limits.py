@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tidewheel.core.model import Completed, JobFilter, NewDocument, Verdict
 from tidewheel.errors import LimitExceeded
-from tidewheel.model import JobFilter, NewDocument, Verdict
-from tidewheel.outcome import Completed
-from tidewheel.stores.limits import added_by_topic
+from tidewheel.stores.enqueue import added_by_topic
 from tidewheel.stores.protocol import Store, StoreLimits
-from tidewheel.testing.conformance.building import claim_one, completed, end, job, put, put_many
+from tidewheel.testing.conformance.helpers import claim_one, completed, end, job, put, put_many
 
 MakeStore = Callable[[StoreLimits], Awaitable[Store]]
 

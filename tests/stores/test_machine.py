@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tidewheel.model import NewDocument, WorkerRecord
+from tidewheel.core.model import NewDocument, WorkerRecord
 from tidewheel.stores import create_store
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.agreement import StoresAgree

@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.core.conditions import Compare, Comparison, Field
+from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import ConfigurationError, NotOpen
-from tidewheel.model import JobFilter, Settlement, State
-from tidewheel.outcome import Completed
 from tidewheel.stores import create_store
 from tidewheel.stores.memory import MemoryStore
-from tidewheel.stores.memory.heap import JobHeap
-from tidewheel.stores.memory.job import new_job
+from tidewheel.stores.memory.job_rows import JobHeap, new_job
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import ask, claim_one, job, put, put_many, state
+from tidewheel.testing.conformance.helpers import ask, claim_one, job, put, put_many, state
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from bisect import bisect_left
 
 import pytest
 
-from tidewheel.clock import MICROSECONDS
-from tidewheel.stores.narrowing import DISORDER, SAMPLES, WALKED, Range, Sample, between
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.stores.query_plan import DISORDER, SAMPLES, WALKED, Range, Sample, between
 
 HOUR = 3600 * MICROSECONDS
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tests.access.rule_strategies import requests, rule_texts
 from tests.stores.test_conditions_agree import JOBS, Filled, filled
 from tidewheel.access.rules import RuleRequest, decide, job_fields, read_rule, row_filter
-from tidewheel.model import JobFilter
+from tidewheel.core.model import JobFilter
 
 __all__ = ["filled"]  # a fixture
 

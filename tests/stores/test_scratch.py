@@ -11,14 +11,14 @@ import pytest
 
 from tests.servers import PostgresServer
 from tidewheel import Tidewheel
+from tidewheel.admin.reports.findings import said
 from tidewheel.errors import NotOpen, StoreError
-from tidewheel.remedies import said
 from tidewheel.stores import Scratch, make_scratch
-from tidewheel.stores.memory.scratch import MemoryScratch
 from tidewheel.stores.postgres.location import parse_url as parse_postgres
-from tidewheel.stores.postgres.scratch import PostgresScratch
+from tidewheel.stores.postgres.temporary_store import PostgresScratch
 from tidewheel.stores.sqlite.location import parse_url as parse_sqlite
-from tidewheel.stores.sqlite.scratch import SqliteScratch
+from tidewheel.stores.sqlite.temporary_store import SqliteScratch
+from tidewheel.stores.temporary_store import MemoryScratch
 
 
 async def use(scratch: Scratch) -> None:

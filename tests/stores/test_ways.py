@@ -12,16 +12,37 @@ import pytest
 
 from tests.stores.paging import ids_of
 from tests.stores.urls import STORES, made
-from tidewheel.conditions import AllOf, AnyOf, Compare, Comparison, Condition, Field, InState, Not
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, JobFilter, Lane, NewJob, Settlement, Shown, State
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Retried
-from tidewheel.stores import alternatives, narrowing
-from tidewheel.stores.postgres import selecting as postgres
+from tidewheel.core.conditions import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Comparison,
+    Condition,
+    Field,
+    InState,
+    Not,
+)
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    Cancelled,
+    ClaimRequest,
+    Completed,
+    Failed,
+    JobFilter,
+    Lane,
+    NewJob,
+    Outcome,
+    Retried,
+    Settlement,
+    Shown,
+    State,
+)
+from tidewheel.stores import query_plan
+from tidewheel.stores.postgres import query_plan as postgres
 from tidewheel.stores.protocol import Store
-from tidewheel.stores.sqlite import selecting as sqlite
+from tidewheel.stores.sqlite import query_plan as sqlite
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import BOOM
+from tidewheel.testing.conformance.helpers import BOOM
 
 OUTCOMES: list[Outcome] = [
     Completed(b"1"),
@@ -33,8 +54,8 @@ OUTCOMES: list[Outcome] = [
 
 Changes: TypeAlias = dict[Any, dict[str, Any]]
 
-BY_TIME: Changes = {narrowing: {"WALKED": 0, "DISORDER": 0}}
-IN_ONE: Changes = {alternatives: {"MOST": 0}}
+BY_TIME: Changes = {query_plan: {"WALKED": 0, "DISORDER": 0}}
+IN_ONE: Changes = {query_plan: {"MOST": 0}}
 WAYS: dict[str, dict[str, Changes]] = {
     "sqlite": {
         "as usual": {},

@@ -35,7 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def everywhere(url: str, clock: FrozenClock, root: Path) -> AsyncIterator[Tidewheel]:
     """An open app on every store."""
     app = Tidewheel(url, clock=clock)
-    app.include(tidewheel.tasks, roots=[root])
+    app.include(tidewheel.builtin, roots=[root])
     async with app:
         yield app
 
@@ -44,6 +44,6 @@ async def everywhere(url: str, clock: FrozenClock, root: Path) -> AsyncIterator[
 async def app(clock: FrozenClock, root: Path) -> AsyncIterator[Tidewheel]:
     """An open app in memory, for what is between a task and the disk."""
     app = Tidewheel("memory://", clock=clock)
-    app.include(tidewheel.tasks, roots=[root])
+    app.include(tidewheel.builtin, roots=[root])
     async with app:
         yield app

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import tidewheel
 from tidewheel import Job, Retry, State, Tidewheel
-from tidewheel.tasks import IncludeOptions
+from tidewheel.builtin import IncludeOptions
 
 AT_ONCE = Retry.fixed(0)
 
@@ -23,7 +23,7 @@ def fetching_app(root: Path, url: str = "memory://", **given: Unpack[IncludeOpti
         "options": {"download_file": {"retry": AT_ONCE, "max_attempts": 3}},
         **given,
     }
-    app.include(tidewheel.tasks, **options)
+    app.include(tidewheel.builtin, **options)
     return app
 
 

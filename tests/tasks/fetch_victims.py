@@ -12,11 +12,11 @@ import sys
 
 import tidewheel
 from tidewheel import Tidewheel
-from tidewheel.tasks.signing import Credentials
+from tidewheel.builtin.aws_client import Credentials
 
 app = Tidewheel(poll_interval=0.05)
 app.include(
-    tidewheel.tasks,
+    tidewheel.builtin,
     roots=[os.environ["ROOT"]],
     allowed_hosts=["127.0.0.1"],
     allowed_networks=["127.0.0.1/32"],

@@ -50,7 +50,7 @@ async def fetch(
     web = Web(content=bytes_of(size), drop_every=drop_every)
     web.hold_at = [size * number // (kills + 1) + drop_every // 2 for number in range(1, kills + 1)]
     app = Tidewheel(site.url)
-    app.include(tidewheel.tasks, roots=[root], allowed_hosts=["*"])
+    app.include(tidewheel.builtin, roots=[root], allowed_hosts=["*"])
     began = time.monotonic()
     with web.serving():
         async with app:

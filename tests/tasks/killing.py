@@ -62,7 +62,7 @@ def victims() -> Iterator[Victims]:
 
 def app_at(url: str, root: str, moment: datetime) -> Tidewheel:
     app = Tidewheel(url, clock=FrozenClock(moment))
-    app.include(tidewheel.tasks, roots=root)
+    app.include(tidewheel.builtin, roots=root)
     return app
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel.tasks import directories, files
+from tidewheel.builtin import directories, files
 
 CALLS = frozenset(
     {"open", "mkdir", "stat", "lstat", "fstat", "read", "write", "fchmod", "fsync", "close", "link", "rename"}

@@ -20,8 +20,8 @@ from cryptography.x509.oid import NameOID
 from tests.tasks.fetch_apps import fetching_app, run
 from tests.tasks.web import Web
 from tidewheel import ConfigurationError, State
-from tidewheel.tasks.addresses import Forbidden, Reach
-from tidewheel.tasks.exchange import Address, BadUrl
+from tidewheel.builtin.http_client import Address, BadUrl
+from tidewheel.builtin.network_policy import Forbidden, Reach
 
 ANY = Reach.configured(["*"], [])
 

@@ -17,7 +17,7 @@ import tidewheel
 from tests.tasks.stepping import step_through
 from tests.tasks.test_files import ran, refused
 from tidewheel import TaskError, Tidewheel
-from tidewheel.tasks import directories, roots
+from tidewheel.builtin import directories, roots
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 
@@ -218,7 +218,7 @@ async def test_two_roots_do_not_open_each_other(root: Path, tmp_path: Path, outs
     """A link from one root into another is a link like any other."""
     (root / "other").symlink_to(outside)
     app = Tidewheel("memory://")
-    app.include(tidewheel.tasks, roots=[root, outside])
+    app.include(tidewheel.builtin, roots=[root, outside])
     async with app:
         assert await refused(app, "create_file", path="other/new", content="x") == "path_is_link"
         assert (await ran(app, "create_file", path=str(outside / "new"), content="x")).state == "completed"

@@ -21,8 +21,8 @@ from tests.tasks.fetch_apps import AT_ONCE, hidden, run
 from tests.tasks.web import Web, saying
 from tests.worker.processes import ROOT, Site
 from tidewheel import ConfigurationError, InvalidPayload, Job, State, Tidewheel
-from tidewheel.tasks import asking
-from tidewheel.tasks.drafts import Draft
+from tidewheel.builtin import claude_clients
+from tidewheel.builtin.partial_files import Draft
 
 PROMPT = "Extract the requirement: “résumé”\nand nothing else\n"
 PAYLOAD = {"prompt": PROMPT, "target_path": "answers/r1.json"}
@@ -56,7 +56,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 def extracting_app(root: Path, url: str = "memory://", **given: Any) -> Tidewheel:
     app = Tidewheel(url, poll_interval=0.05, lease=2)
     options = {"claude_extraction": {"retry": AT_ONCE}}
-    app.include(tidewheel.tasks, roots=[root], options=options, **given)  # type: ignore[arg-type]
+    app.include(tidewheel.builtin, roots=[root], options=options, **given)  # type: ignore[arg-type]
     return app
 
 
@@ -257,7 +257,7 @@ async def test_what_a_program_leaves_behind_is_ended_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing of it goes on beside the job, or after; and it does not keep an answer from ending."""
-    monkeypatch.setattr(asking, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(claude_clients, "LINGER_SECONDS", 0.1)
     pid = tmp_path / "pid"
     app = extracting_app(root, claude_command=["sh", "-c", script.format(pid=pid)])
     payload = {"prompt": "?", "target_path": "a.txt"}

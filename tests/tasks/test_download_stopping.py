@@ -18,9 +18,9 @@ from tests.tasks.fetching import MB
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from tests.worker.processes import Site, stop
 from tidewheel import State
-from tidewheel.context import Checkpoint
-from tidewheel.tasks.drafts import Draft
-from tidewheel.tasks.roots import Roots
+from tidewheel.builtin.partial_files import Draft
+from tidewheel.builtin.roots import Roots
+from tidewheel.tasks.context import Checkpoint
 
 
 async def test_a_cancelled_download_stops_in_the_middle(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.fetching import MB, fetch
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from tidewheel import InvalidPayload, State
-from tidewheel.tasks.transfer import Transfer
+from tidewheel.builtin.download_transfer import Transfer
 
 MIB = 2**20
 

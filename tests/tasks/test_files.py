@@ -16,10 +16,10 @@ import pytest
 
 import tidewheel
 from tidewheel import ConfigurationError, InvalidPayload, Job, TaskError, Tidewheel
-from tidewheel.reconciliation import Content
-from tidewheel.tasks import directories, roots
-from tidewheel.tasks.files import FileCreated, FileDeleted, FileTasks
-from tidewheel.tasks.roots import told
+from tidewheel.builtin import directories, roots
+from tidewheel.builtin.file_reconciliation import Content
+from tidewheel.builtin.files import FileCreated, FileDeleted, FileTasks
+from tidewheel.builtin.roots import told
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -44,11 +44,11 @@ def test_a_task_that_is_not_configured_is_not_there() -> None:
     """Nothing can be asked for that nobody has allowed, and the error says what to configure."""
     app = Tidewheel("memory://")
     with pytest.raises(ConfigurationError, match=r"create_file, delete_file: roots, the directories"):
-        app.include(tidewheel.tasks)
+        app.include(tidewheel.builtin)
     with pytest.raises(
         ConfigurationError, match=r"create_file is asked for but not configured; it needs roots"
     ):
-        app.include(tidewheel.tasks, only=["create_file"])
+        app.include(tidewheel.builtin, only=["create_file"])
     assert len(app.registry) == 0
 
 
@@ -112,7 +112,7 @@ async def test_an_absolute_path_beneath_a_root_is_that_root_s(root: Path, tmp_pa
     link = tmp_path / "link"
     link.symlink_to(root)
     app = Tidewheel("memory://")
-    app.include(tidewheel.tasks, roots=[root, inner, link])
+    app.include(tidewheel.builtin, roots=[root, inner, link])
     async with app:
         await ran(app, "create_file", path=str(inner / "a"), content="a")
         await ran(app, "create_file", path="b", content="b")
@@ -123,7 +123,7 @@ async def test_an_absolute_path_beneath_a_root_is_that_root_s(root: Path, tmp_pa
 async def test_a_root_in_another_is_not_made_either(root: Path) -> None:
     """A path that is relative to the outer one means the inner one, whose disk may not be mounted."""
     app = Tidewheel("memory://", clock=FrozenClock())
-    app.include(tidewheel.tasks, roots=[root, root / "disk"])
+    app.include(tidewheel.builtin, roots=[root, root / "disk"])
     async with app:
         job = await ran(app, "create_file", path="disk/note", content="x")
     assert job.error is not None
@@ -190,7 +190,7 @@ async def test_a_root_that_is_missing_is_tried_again_and_never_made(app: Tidewhe
 async def test_more_than_a_file_may_have_is_refused(root: Path) -> None:
     """The message has the size, the limit and its name, and nothing is written."""
     app = Tidewheel("memory://")
-    app.include(tidewheel.tasks, roots=root, max_file_bytes=3)
+    app.include(tidewheel.builtin, roots=root, max_file_bytes=3)
     async with app:
         assert await refused(app, "create_file", path="note", content="four") == "file_too_large"
         assert (await ran(app, "create_file", path="note", content="3 b")).state == "completed"
@@ -201,7 +201,7 @@ async def test_more_than_a_file_may_have_is_refused(root: Path) -> None:
 async def test_a_file_has_the_mode_that_was_configured_and_keeps_the_one_it_has(root: Path) -> None:
     """The umask decides where nothing is configured; whoever narrowed a file's mode finds it narrow."""
     app = Tidewheel("memory://")
-    app.include(tidewheel.tasks, roots=root, file_mode=0o606)
+    app.include(tidewheel.builtin, roots=root, file_mode=0o606)
     async with app:
         await ran(app, "create_file", path="new", content="x")
         (root / "old").write_text("x")
@@ -276,14 +276,14 @@ async def test_what_the_disk_has_against_a_completed_job_is_told(app: Tidewheel,
         ({"roots": ["a"], "file_mode": 0o1777}, r"file_mode is 1023; give one from 0o400 to 0o777"),
         ({"roots": ["a"], "file_mode": 0o200}, r"file_mode is 128; give one from 0o400 to 0o777"),
         ({"roots": ["a"], "max_file_bytes": 0}, r"max_file_bytes is 0; 1 to 1,073,741,824 are possible"),
-        ({"root": ["a"]}, r"'root' is no option of tidewheel.tasks.*roots"),
+        ({"root": ["a"]}, r"'root' is no option of tidewheel.builtin.*roots"),
         (
             {"roots": ["a"], "only": ["create_fil"]},
-            r"'create_fil' is no task of tidewheel.tasks.*create_file",
+            r"'create_fil' is no task of tidewheel.builtin.*create_file",
         ),
         ({"roots": ["a"], "only": 5}, r"only is 5; give names of tasks, or leave it out for all"),
         ({"roots": ["a"], "only": []}, r"only is \[\]; give names of tasks, or leave it out for all"),
-        ({"roots": ["a"], "only": [5]}, r"5 is no task of tidewheel.tasks; there are create_file"),
+        ({"roots": ["a"], "only": [5]}, r"5 is no task of tidewheel.builtin; there are create_file"),
         ({"roots": ["a"], "options": {"create_file": {"max_attempt": 2}}}, r"'max_attempt' is no option"),
         ({"roots": ["a"], "options": {"create_file": 5}}, r"options is {'create_file': 5}; give options by"),
         ({"roots": ["a"], "options": {"create_file": {"name": "x"}}}, r"another name; give it aliases"),
@@ -293,7 +293,7 @@ def test_a_configuration_that_cannot_work_is_refused(given: Any, why: str) -> No
     """And no task comes into the app."""
     app = Tidewheel("memory://")
     with pytest.raises((ConfigurationError), match=why):
-        app.include(tidewheel.tasks, **given)
+        app.include(tidewheel.builtin, **given)
     assert len(app.registry) == 0
 
 
@@ -301,7 +301,7 @@ def test_some_of_the_tasks_with_options_of_their_own(root: Path) -> None:
     """``only`` chooses, ``options`` says what ``@app.task`` would."""
     app = Tidewheel("memory://")
     tasks = app.include(
-        tidewheel.tasks,
+        tidewheel.builtin,
         roots=root,
         only=["create_file"],
         options={"create_file": {"max_attempts": 9, "topic": "files"}},

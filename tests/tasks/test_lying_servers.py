@@ -17,9 +17,9 @@ from tests.patience import PATIENCE
 from tests.tasks.fetch_apps import error_of, fetching_app, hidden, run
 from tests.tasks.web import Web, bytes_of, redirecting, saying
 from tidewheel import State
-from tidewheel.context import Checkpoint
-from tidewheel.tasks import transfer
-from tidewheel.tasks.drafts import Draft
+from tidewheel.builtin import download_transfer
+from tidewheel.builtin.partial_files import Draft
+from tidewheel.tasks.context import Checkpoint
 
 Answering = Callable[[BaseHTTPRequestHandler], bool]
 PART = 100_000
@@ -135,7 +135,7 @@ async def test_what_is_not_of_the_body_has_an_end(
     noise: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines that come without end are neither kept nor read for as long as a job may take."""
-    monkeypatch.setattr(transfer, "MAX_STALLS", 1)
+    monkeypatch.setattr(download_transfer, "MAX_STALLS", 1)
     with Web(answer=wire(noise)).serving() as web:
         job = await fetch(web, tmp_path, max_attempts=1)
     assert error_of(job) == (State.FAILED, "connection_failed", True)
@@ -146,7 +146,7 @@ async def test_a_body_in_a_coding_that_nobody_asked_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that somebody would have to unpack are not the file's."""
-    monkeypatch.setattr(transfer, "MAX_STALLS", 1)
+    monkeypatch.setattr(download_transfer, "MAX_STALLS", 1)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
     with Web(answer=wire(head, chunked(gzip.compress(b"hello")))).serving() as web:
         job = await fetch(web, tmp_path, max_attempts=1)
@@ -186,7 +186,7 @@ async def test_a_slow_server_s_bytes_count_before_a_chunk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Saved by the second: or who is killed every minute would never get through a large chunk."""
-    monkeypatch.setattr(transfer, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(download_transfer, "SAVE_SECONDS", 0.0)
     saved = asyncio.Event()
     save = Checkpoint.__call__
 

@@ -15,9 +15,9 @@ import pytest
 import tidewheel
 from tests.tasks.stepping import step_through
 from tidewheel import Job, Tidewheel
-from tidewheel.model import JobFilter, Page, State
-from tidewheel.reconciliation import reconcile_files
-from tidewheel.tasks.leftovers import hidden_name
+from tidewheel.builtin.file_reconciliation import reconcile_files
+from tidewheel.builtin.partial_files import hidden_name
+from tidewheel.core.model import JobFilter, Page, State
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -200,12 +200,12 @@ async def test_a_relative_path_is_that_of_the_root_it_was_run_with(root: Path, t
     (other := tmp_path / "other").mkdir()
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     first = Tidewheel(url, clock=FrozenClock())
-    first.include(tidewheel.tasks, roots=[root])
+    first.include(tidewheel.builtin, roots=[root])
     async with first:
         await create(first, "a", "one")
     for roots, wrong, unknown in (([other, root], 0, 0), ([other], 0, 1)):
         app = Tidewheel(url)
-        app.include(tidewheel.tasks, roots=roots)
+        app.include(tidewheel.builtin, roots=roots)
         async with app:
             found = await reconcile_files(app)
         assert found is not None
@@ -217,7 +217,7 @@ async def test_a_file_that_is_reached_through_two_roots_is_one_file(root: Path, 
     (inner := root / "inner").mkdir()
     (link := tmp_path / "link").symlink_to(root)
     app = Tidewheel("memory://", clock=FrozenClock())
-    app.include(tidewheel.tasks, roots=[root, inner, link])
+    app.include(tidewheel.builtin, roots=[root, inner, link])
     async with app:
         for number, path in enumerate(("inner/a", f"{inner}/a", f"{link}/inner/a", "inner/a")):
             await create(app, path, str(number))

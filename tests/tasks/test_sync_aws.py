@@ -17,10 +17,10 @@ from tests.tasks.cloud import Cloud
 from tests.tasks.fetch_apps import AT_ONCE, run
 from tests.worker.processes import Site
 from tidewheel import ConfigurationError, InvalidPayload, State, Tidewheel
-from tidewheel.tasks import aws
-from tidewheel.tasks.aws import patch_between
-from tidewheel.tasks.roots import Roots
-from tidewheel.tasks.signing import Credentials, signed_headers
+from tidewheel.builtin import aws
+from tidewheel.builtin.aws import patch_between
+from tidewheel.builtin.aws_client import Credentials, signed_headers
+from tidewheel.builtin.roots import Roots
 
 TYPE = "AWS::Test::Thing"
 
@@ -40,7 +40,7 @@ def syncing_app(cloud: Cloud, url: str = "memory://", **given: Any) -> Tidewheel
         "options": {"sync_aws": {"retry": AT_ONCE, "max_attempts": 3}},
         **given,
     }
-    app.include(tidewheel.tasks, **options)
+    app.include(tidewheel.builtin, **options)
     return app
 
 
@@ -442,7 +442,7 @@ async def test_a_call_carries_its_proof_and_no_secret() -> None:
 async def test_a_worker_without_credentials_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing and where to put it; nothing is sent."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
-    from tidewheel.tasks.signing import credentials_from_environment
+    from tidewheel.builtin.aws_client import credentials_from_environment
 
     with Cloud().serving() as cloud:
         job = await sync(cloud, None, {"Size": 1}, aws_credentials=credentials_from_environment)

@@ -11,16 +11,15 @@ import pytest
 from tests.patience import PATIENCE
 from tests.telemetry.scraping import scrape
 from tidewheel import Cancel, Context, Fail, Retry, Snooze, Tidewheel
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Enqueued, Lane, NewJob, RescuedJob, State
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Enqueued, Lane, NewJob, RescuedJob, State
 from tidewheel.settings import load_settings
-from tidewheel.telemetry.catalogue import BUCKETS, DURATION
-from tidewheel.telemetry.counting import MOST_PAIRS, MOST_TASKS, Metrics
-from tidewheel.telemetry.samples import Sample, added_up, one, text
+from tidewheel.telemetry.metric_counters import MOST_PAIRS, MOST_TASKS, Metrics
+from tidewheel.telemetry.samples import BUCKETS, DURATION, Sample, added_up, one, text
 from tidewheel.telemetry.telemetry import Telemetry
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.worker.observers import Observers
-from tidewheel.worker.pruner import Pruner
+from tidewheel.worker.store_maintenance import Pruner
 
 
 def told(app: Tidewheel) -> dict[tuple[str, ...], float]:
@@ -231,7 +230,7 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
 
 def test_series_of_several_processes_are_added_up() -> None:
     """Bucket by bucket."""
-    from tidewheel.telemetry.catalogue import LEASES_LOST
+    from tidewheel.telemetry.samples import LEASES_LOST
 
     histogram: Any = (DURATION.name, ("work",), (1.0, 2.0, 0.5))
     assert added_up([one(LEASES_LOST, 1), Sample(*histogram), one(LEASES_LOST, 2), Sample(*histogram)]) == [

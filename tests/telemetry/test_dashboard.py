@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tidewheel.telemetry.catalogue import CATALOGUE
+from tidewheel.telemetry.samples import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "examples/grafana"

@@ -12,9 +12,8 @@ from tests.telemetry.scraping import scrape
 from tests.worker.conftest import URLS
 from tests.worker.helpers import until, working
 from tidewheel import Tidewheel
-from tidewheel.model import ClaimRequest, Lane, TopicStats
-from tidewheel.telemetry.figures import TopicFigures, busiest
-from tidewheel.telemetry.looking import look
+from tidewheel.core.model import ClaimRequest, Lane, TopicStats
+from tidewheel.telemetry.metric_gauges import TopicFigures, busiest, look
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -51,7 +50,7 @@ async def test_a_look_is_the_same_on_postgresql() -> None:
 
 async def test_a_worker_looks_by_itself_and_tells_how_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who asks waits for the store."""
-    monkeypatch.setattr("tidewheel.worker.outlook.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("tidewheel.worker.queue_sampler.FIRST_SECONDS", 0.0)
     async with Tidewheel("memory://", metrics=True) as app:
 
         @app.task

@@ -25,7 +25,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
-from tidewheel import Cancel, Context, Every, Fail, Retry, Snooze, Tidewheel, headers
+from tidewheel import Cancel, Context, Every, Fail, Retry, Snooze, Tidewheel
+from tidewheel.core import headers
 from tidewheel.errors import ConfigurationError, InvalidInput
 from tidewheel.integrations.opentelemetry import instrument
 from tidewheel.testing.clock import FrozenClock

@@ -21,7 +21,7 @@ import pytest
 import tidewheel.stores
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.protocol import Store
-from tidewheel.stores.queries import Queries
+from tidewheel.stores.sql_files import Queries
 
 STORES = Path(tidewheel.stores.__file__).parent
 

@@ -24,8 +24,7 @@ from tidewheel import (
     TopicStats,
     acting_as,
 )
-from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
-from tidewheel.outcome import Completed, Failed, Outcome
+from tidewheel.core.model import ClaimRequest, Completed, Failed, JobError, Lane, Outcome, Settlement
 from tidewheel.testing.clock import FrozenClock
 
 TOPICS = ("mail", "reports", "billing")

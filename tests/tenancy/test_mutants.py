@@ -26,7 +26,7 @@ from tidewheel.errors import LimitExceeded
 from tidewheel.stores.protocol import Store, StoreLimits
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance import tenants
-from tidewheel.testing.conformance.building import job, put
+from tidewheel.testing.conformance.helpers import job, put
 
 AT_LEAST = {"memory": 9, "sqlite": 27, "postgres": 32}
 """How many predicates there are. More are welcome; fewer mean that one was lost, or is not found any more."""
@@ -41,14 +41,14 @@ OVER_ALL = "part of the store's own check, which is about all tenants"
 UNSEEN = {
     "sqlite/limit.sql:first_of_line#1": "each row that is found names its tenant, and is judged by that",
     "postgres/0011_limits.sql:first_of_lines#1": "matters behind a thousand jobs, which this suite has not",
-    "sqlite/scoping.py:find#1": WHERE_TO_LOOK,
+    "sqlite/tenant_scope.py:find#1": WHERE_TO_LOOK,
     "sqlite/select.sql:crowd_of_tenant#1": WHERE_TO_LOOK,
     "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
     "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
     "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",
     "sqlite/pull.sql:how_many#1": WHERE_TO_LOOK,
-    "sqlite/pulling.py:_index#2": WHERE_TO_LOOK,
-    "sqlite/pulling.py:_index#3": WHERE_TO_LOOK,
+    "sqlite/pull.py:_index#2": WHERE_TO_LOOK,
+    "sqlite/pull.py:_index#3": WHERE_TO_LOOK,
     "postgres/database.py:Database.fetch_for_each#0": "names the tenant to policies; tests of those see it",
     "postgres/security.sql:policies_complete#1": OVER_ALL,
     "postgres/check.sql:bodies_present#1": OVER_ALL,
@@ -214,16 +214,16 @@ def test_every_predicate_is_found() -> None:
 
 
 def test_sqlite_compares_tenants_in_one_place() -> None:
-    """``scoping.py`` says which condition, the ``.sql`` files where; there is no third way."""
+    """``tenant_scope.py`` says which condition, the ``.sql`` files where; there is no third way."""
     comparison = re.compile(r"\b(tenant|scope)\s*(=|<|>|!|\bIN\b|\bIS\b|\bLIKE\b|\bGLOB\b)", re.IGNORECASE)
     directory = SOURCES / "sqlite"
     for path in sorted((directory / "sql").glob("*.sql")):
         if path.name == "check.sql":  # about all tenants: whether keys belong to the jobs that hold them
             continue
         statements = re.sub(r"--.*", "", path.read_text("utf-8"))
-        assert not comparison.search(statements), f"{path.name}: use {{tenant}} or {{key}}, see scoping.py"
+        assert not comparison.search(statements), f"{path.name}: use {{tenant}} or {{key}}, tenant_scope.py"
     for path in sorted(directory.glob("*.py")):
-        if path.name == "scoping.py":
+        if path.name == "tenant_scope.py":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -14,7 +14,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.stores.urls import STORES
 from tidewheel import Job, JobNotFound, SecurityContext, Tidewheel, acting_as
-from tidewheel.conditions import (
+from tidewheel.core.conditions import (
     Compare,
     ComparePayload,
     Comparison,
@@ -24,7 +24,7 @@ from tidewheel.conditions import (
     InState,
     Not,
 )
-from tidewheel.model import Shown, State
+from tidewheel.core.model import Shown, State
 from tidewheel.stores import protocol
 
 TENANT = SecurityContext("acme")
@@ -156,7 +156,7 @@ async def test_statistics_under_a_row_filter_say_when_they_are_not_all(
 ) -> None:
     """Counted one by one up to a limit, then "at least"."""
     await _fill(app)
-    from tidewheel import visibility
+    from tidewheel.client import visibility
 
     monkeypatch.setattr(visibility, "COUNT_LIMIT", 1)
     with acting_as(replace(TENANT, only=MINE["user"])):

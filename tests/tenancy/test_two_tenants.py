@@ -10,7 +10,8 @@ import pytest
 
 from tests.stores.urls import STORES
 from tests.tenancy.pair import _OPERATIONS, Pair
-from tidewheel import Tidewheel, managing
+from tidewheel import Tidewheel
+from tidewheel.client import job_actions
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 
@@ -50,13 +51,13 @@ async def test_neither_tenant_can_tell_that_the_other_exists(name: str, tmp_path
 
 async def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is not blind: an app that forgets the tenant of a single verb is caught."""
-    original = managing.get
+    original = job_actions.get
 
     async def forgetful(store: Store, job_id: object, tenant: str | None) -> object:
         del tenant
         return await original(store, job_id, None)  # type: ignore[arg-type]  # a UUID
 
-    monkeypatch.setattr(managing, "get", forgetful)
+    monkeypatch.setattr(job_actions, "get", forgetful)
     async with _pair("memory://") as pair:
         with pytest.raises(AssertionError, match="would be told otherwise"):
             await pair.run(OPERATIONS)

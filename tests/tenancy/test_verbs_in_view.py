@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from tidewheel import SecurityContext, Tidewheel, WrongState, acting_as
-from tidewheel.conditions import InState, negate
-from tidewheel.model import JobRecord, State
+from tidewheel.core.conditions import InState, negate
+from tidewheel.core.model import JobRecord, State
 
 
 @pytest.mark.parametrize("verb", ["requeue", "delete"])

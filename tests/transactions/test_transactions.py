@@ -14,8 +14,7 @@ from tests.patience import PATIENCE
 from tests.transactions.ledger import ACCOUNTS, OPENING, Ledger, mark
 from tests.worker.helpers import working
 from tidewheel import Context, Fail, JobFailed, LeaseLost, LimitExceeded, Snooze, Tidewheel, WrongState
-from tidewheel.model import Settlement
-from tidewheel.outcome import Released
+from tidewheel.core.model import Released, Settlement
 
 
 def _take(url: str, ledger: Ledger) -> str:

@@ -45,14 +45,14 @@ Tidewheel("memory://", leese=30)  # refused: call-arg
 Tidewheel("https://queue.example.com", token="tw_…")
 Tidewheel("https://queue.example.com", token=42)  # refused: arg-type
 
-included = app.include(tidewheel.tasks, roots=["data"], options={"create_file": {"max_attempts": 5}})
-reveal_type(included["create_file"])  # reveals: "tidewheel.task.Task[..., Any]"
-app.include(tidewheel.tasks, rots=["data"])  # refused: call-arg
-app.include(tidewheel.tasks, roots=["data"], file_mode="600")  # refused: arg-type
-app.include(tidewheel.tasks, roots=["data"], allowed_hosts=["*"], max_download_bytes=10**9)
-app.include(tidewheel.tasks, aws_region="eu-central-1", aws_resource_types=["AWS::S3::Bucket"])
-app.include(tidewheel.tasks, roots=["data"], claude_command=["claude", "-p"])
-app.include(tidewheel.tasks, roots=["data"], max_answer_bytes="many")  # refused: arg-type
+included = app.include(tidewheel.builtin, roots=["data"], options={"create_file": {"max_attempts": 5}})
+reveal_type(included["create_file"])  # reveals: "tidewheel.tasks.task.Task[..., Any]"
+app.include(tidewheel.builtin, rots=["data"])  # refused: call-arg
+app.include(tidewheel.builtin, roots=["data"], file_mode="600")  # refused: arg-type
+app.include(tidewheel.builtin, roots=["data"], allowed_hosts=["*"], max_download_bytes=10**9)
+app.include(tidewheel.builtin, aws_region="eu-central-1", aws_resource_types=["AWS::S3::Bucket"])
+app.include(tidewheel.builtin, roots=["data"], claude_command=["claude", "-p"])
+app.include(tidewheel.builtin, roots=["data"], max_answer_bytes="many")  # refused: arg-type
 app.include(tidewheel.errors)  # refused: arg-type
 
 
@@ -130,7 +130,7 @@ async def together(orders: list[Order]) -> list[int | Fail]:
 
 @app.task(batch=Batch(size=10, wait=0.05), max_attempts=2)
 async def together_with_context(ctx: BatchContext, orders: Sequence[Order]) -> list[str]:
-    reveal_type(ctx[0])  # reveals: "tidewheel.context.Context"
+    reveal_type(ctx[0])  # reveals: "tidewheel.tasks.context.Context"
     return [str(one.job.id) for one in ctx]
 
 
@@ -143,8 +143,8 @@ def too_many(orders: list[Order]) -> None: ...
 
 
 async def enqueue_together() -> None:
-    reveal_type(await together.enqueue(Order(1)))  # reveals: "tidewheel.job.Job[int]"
-    reveal_type(await together_with_context.enqueue(Order(1)))  # reveals: "tidewheel.job.Job[str]"
+    reveal_type(await together.enqueue(Order(1)))  # reveals: "tidewheel.client.job_handle.Job[int]"
+    reveal_type(await together_with_context.enqueue(Order(1)))  # reveals: "tidewheel.client.job_handle.Job[str]"
     reveal_type(together_sync.sync.enqueue(1))  # reveals: BlockingJob[None]
     await together.enqueue([Order(1)])  # refused: arg-type
     await together_sync.options(delay=1).enqueue("one")  # refused: arg-type
@@ -261,10 +261,10 @@ async def main() -> None:
     reveal_type(await job.result(timeout=10))  # reveals: int
     reveal_type(job.created_at)  # reveals: datetime
     for step in job.steps:
-        reveal_type(step)  # reveals: tidewheel.job.Step
+        reveal_type(step)  # reveals: tidewheel.client.job_handle.Step
         reveal_type(step.seconds)  # reveals: float
     for entry in job.timeline:
-        reveal_type(entry)  # reveals: tidewheel.timeline.TimelineEntry
+        reveal_type(entry)  # reveals: tidewheel.core.timeline.TimelineEntry
         reveal_type(entry.at)  # reveals: datetime | None
     await plain_async.enqueue("42", 2)
     await plain_async.enqueue(user_id=42)  # refused: arg-type
@@ -289,21 +289,21 @@ async def main() -> None:
     options_async.options(key=by_fields("a"))
     options_async.options(key=7)  # refused: arg-type
     many = await options_async.enqueue_many([{"user_id": "1"}])
-    reveal_type(many)  # reveals: list[tidewheel.job.Job[dict[str, int]]]
+    reveal_type(many)  # reveals: list[tidewheel.client.job_handle.Job[dict[str, int]]]
 
     named = await app.enqueue("plain_async", {"user_id": "42"}, run_at=datetime.now(UTC))
     reveal_type(named)  # reveals: Job[Any]
     await app.enqueue(plain_async, {"user_id": "42"}, priority=1)
     await app.enqueue("plain_async", {}, prioritty=1)  # refused: call-overload
     page = await app.jobs(state="failed", topic="mail", limit=50)
-    reveal_type(page)  # reveals: JobPage[tidewheel.job.Job[Any]]
+    reveal_type(page)  # reveals: JobPage[tidewheel.client.job_handle.Job[Any]]
     for listed in page:
         reveal_type(listed)  # reveals: Job[Any]
     await app.jobs(sate="failed")  # refused: call-arg
     await app.requeue_all(where='error:"timed out" age>1h')
     await app.count(where=5)  # refused: arg-type
     reveal_type((await app.stats()).pending)  # reveals: int
-    reveal_type(await app.task_stats())  # reveals: list[tidewheel.findings.TaskStats]
+    reveal_type(await app.task_stats())  # reveals: list[tidewheel.core.reports.TaskStats]
     reveal_type(await app.questions.stuck())  # reveals: StuckJobs
     reveal_type((await app.questions.failed(topic="mail")).groups[0].where)  # reveals: str
     await app.questions.failed(tpoic="mail")  # refused: call-arg
@@ -330,7 +330,7 @@ async def counted(tenant: str) -> int:
     with acting_as(SecurityContext(tenant, user_id="ada")) as context:
         reveal_type(context)  # reveals: SecurityContext | None
         reveal_type(SecurityContext.current())  # reveals: SecurityContext | None
-        reveal_type(await app.topics(tenant=tenant))  # reveals: list[tidewheel.model.TopicStats]
+        reveal_type(await app.topics(tenant=tenant))  # reveals: list[tidewheel.core.model.TopicStats]
         acting_as(tenant)  # refused: arg-type
         return (await app.count()).total
 
@@ -364,7 +364,7 @@ def blocking() -> None:
     reveal_type(plain_async.sync.options(delay=3).enqueue("42"))  # reveals: BlockingJob[int]
     reveal_type(plain_async.options(delay=3).sync.enqueue("42"))  # reveals: BlockingJob[int]
     reveal_type(app.sync.get(job.id))  # reveals: BlockingJob[Any]
-    reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[tidewheel.blocking_twins.BlockingJob[Any]]
+    reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[tidewheel.client.sync.blocking_app.BlockingJob[Any]]
     app.sync.jobs(sate="failed")  # refused: call-arg
     reveal_type(app.telemetry.prometheus())  # reveals: str
     with app.sync as queue:

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.shared import fresh_schema, shared_server
 from tests.using.caller import TABLE
 from tidewheel import Tidewheel
-from tidewheel.task import BoundTask, Task
+from tidewheel.tasks.task import BoundTask, Task
 
 
 @dataclass

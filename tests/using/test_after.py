@@ -10,7 +10,7 @@ from tests.using import django_kinds, postgres_kinds, sqlalchemy_kinds, sqlite_k
 from tests.using.caller import KINDS, Kind, done
 from tests.using.conftest import Place
 from tidewheel import KeyInUse, ParentNotFound, SecurityContext, acting_as
-from tidewheel.conditions import Compare, Comparison, Field
+from tidewheel.core.conditions import Compare, Comparison, Field
 
 _FEW = ("sqlite3", "aiosqlite", "asyncpg", "psycopg", "psycopg2", "pg8000")
 FEW = [kind for kind in KINDS if kind.name in _FEW] or KINDS

@@ -17,11 +17,11 @@ from sqlalchemy.ext import asyncio as alchemy
 import tidewheel
 from tests.using.conftest import Place
 from tidewheel import ConfigurationError, InvalidInput, LimitExceeded, StoreError, Tidewheel
-from tidewheel.borrowed.connection import Borrowed
-from tidewheel.borrowed.recognising import borrow
-from tidewheel.security import SecurityContext, acting_as
-from tidewheel.stores.queries import Queries
-from tidewheel.task import BoundTask
+from tidewheel.client.drivers import borrow
+from tidewheel.client.drivers.base import Borrowed
+from tidewheel.core.security_context import SecurityContext, acting_as
+from tidewheel.stores.sql_files import Queries
+from tidewheel.tasks.task import BoundTask
 
 
 def test_on_sqlite_in_autocommit_a_job_is_there_at_once(sqlite_place: Place) -> None:
@@ -252,7 +252,7 @@ def test_a_job_is_read_from_inside_of_the_transaction(sqlite_place: Place, postg
 def test_no_library_is_imported_for_it() -> None:
     """Whoever has a connection has imported its library; nobody else needs one."""
     script = (
-        "import sys, tidewheel, tidewheel.using\n"
+        "import sys, tidewheel, tidewheel.client.external_transaction\n"
         "libraries = {'aiosqlite', 'asyncpg', 'psycopg', 'psycopg2', 'pg8000', 'sqlalchemy', 'django'}\n"
         "sys.exit(str(libraries & set(sys.modules)) if libraries & set(sys.modules) else 0)\n"
     )

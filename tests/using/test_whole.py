@@ -20,7 +20,7 @@ from tests.using.conftest import Place
 from tests.using.test_waking import listening
 from tidewheel import JobNotFound, LimitExceeded, Tidewheel
 from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
-from tidewheel.task import BoundTask
+from tidewheel.tasks.task import BoundTask
 
 MOST_TRIES = 2000
 

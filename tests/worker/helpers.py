@@ -9,8 +9,7 @@ from typing import Any
 
 from tests.patience import PATIENCE
 from tidewheel import Job, Tidewheel
-from tidewheel.model import Lease, Settlement
-from tidewheel.outcome import Released
+from tidewheel.core.model import Lease, Released, Settlement
 from tidewheel.worker import Worker
 
 

@@ -28,8 +28,8 @@ from tests.servers import DURABLE, PostgresServer
 from tests.worker.processes import Site
 from tests.worker.rows import Row, rows_of
 from tidewheel import Tidewheel
+from tidewheel.core.model import Stats
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import Stats
 
 
 @dataclass

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from tests.patience import PATIENCE
 from tidewheel import StoreError, StoreUnavailable, Tidewheel
-from tidewheel.model import Settlement
+from tidewheel.core.model import Settlement
 from tidewheel.stores.protocol import Store, Wakeups
 from tidewheel.worker import Worker
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.cli.processes import wait_until
 from tests.patience import PATIENCE
-from tidewheel import ConfigurationError, Tidewheel, WrongState, background
-from tidewheel.clock import SystemClock
+from tidewheel import ConfigurationError, Tidewheel, WrongState
+from tidewheel.core.clock import SystemClock
+from tidewheel.worker import worker_thread
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its event loop does not answer, so it is left behind; it still ends once its handler has."""
-    monkeypatch.setattr(background, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(worker_thread, "ANSWER_SECONDS", 0.05)
     blocking, release = threading.Event(), threading.Event()
 
     @app.task

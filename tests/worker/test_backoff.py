@@ -10,8 +10,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tidewheel import StoreUnavailable, UsedAfterFork
+from tidewheel.worker.async_waits import Recovery, end, within
 from tidewheel.worker.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff, pause_after
-from tidewheel.worker.waiting import Recovery, end, within
 
 GONE = StoreUnavailable("gone")
 

@@ -29,10 +29,10 @@ from tidewheel import (
     Tidewheel,
     acting_as,
 )
+from tidewheel.core.model import BodyFormat, ClaimRequest, Lane
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import BodyFormat, ClaimRequest, Lane
 from tidewheel.testing import in_memory, inline
-from tidewheel.worker.stuck import Stuck
+from tidewheel.worker.stuck_handlers import Stuck
 
 
 @dataclass
@@ -604,8 +604,8 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its call goes on for the others, as it should: a worker must not make way for that."""
-    monkeypatch.setattr("tidewheel.worker.stuck.STUCK_SECONDS", 0.0)
-    monkeypatch.setattr("tidewheel.worker.keeper.LONGEST_TICK", 0.05)
+    monkeypatch.setattr("tidewheel.worker.stuck_handlers.STUCK_SECONDS", 0.0)
+    monkeypatch.setattr("tidewheel.worker.lease_keeper.LONGEST_TICK", 0.05)
     started, looked = threading.Event(), threading.Semaphore(0)
     look = Stuck.look
 

@@ -23,10 +23,9 @@ from tidewheel import (
     TaskError,
     Tidewheel,
 )
-from tidewheel.model import ClaimRequest, Settlement
-from tidewheel.outcome import Released
+from tidewheel.core.model import ClaimRequest, Released, Settlement
 from tidewheel.testing import inline
-from tidewheel.worker import callbacks
+from tidewheel.worker import callback_runner
 
 
 async def test_each_end_is_told_to_whom_it_concerns(app: Tidewheel) -> None:
@@ -252,8 +251,8 @@ async def test_a_callback_that_hangs_is_given_up(
     app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the loop or on a thread: after a stated time its slot is free, and its job ended long before."""
-    monkeypatch.setattr(callbacks, "CALLBACK_SECONDS", 0.05)
-    monkeypatch.setattr(callbacks, "UNWIND_SECONDS", 0.05)
+    monkeypatch.setattr(callback_runner, "CALLBACK_SECONDS", 0.05)
+    monkeypatch.setattr(callback_runner, "UNWIND_SECONDS", 0.05)
     release = threading.Event()
     unwound = asyncio.Event()
 

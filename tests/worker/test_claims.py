@@ -15,12 +15,12 @@ from tests.servers.shared import empty_url
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore, working_on
 from tidewheel import Context, Tidewheel
-from tidewheel.model import Claim, ClaimRequest
+from tidewheel.core.model import Claim, ClaimRequest
 from tidewheel.stores.postgres import database
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.worker import Worker, worker
-from tidewheel.worker.keeper import Keeper
+from tidewheel.worker.lease_keeper import Keeper
 
 
 async def test_a_claim_that_is_never_answered_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tidewheel import Context, Fail, RetryAfter, Tidewheel
-from tidewheel.model import JobRecord, State
+from tidewheel.core.model import JobRecord, State
 
 TOGETHER = 20
 """Jobs of one call: those of earlier calls are running, finished or waiting by then."""
@@ -109,8 +109,8 @@ async def test_a_large_random_graph_ends_as_it_should(app: Tidewheel, seed: int)
 
 def test_a_broken_rule_is_seen() -> None:
     """The checker finds a child that ran after a parent that failed, and one that began too soon."""
-    from tidewheel.ids import new_id
-    from tidewheel.model import Relative
+    from tidewheel.core.ids import new_id
+    from tidewheel.core.model import Relative
 
     def job(state: State, **more: object) -> JobRecord:
         return JobRecord(

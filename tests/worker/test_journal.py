@@ -17,7 +17,7 @@ from tests.cli.processes import Project
 from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from tidewheel import Cancel, Context, Fail, Retry, Snooze, Tidewheel
-from tidewheel.model import ClaimRequest, Lane
+from tidewheel.core.model import ClaimRequest, Lane
 
 PLANTED = "hunter2"
 

@@ -11,12 +11,12 @@ from tests.patience import PATIENCE
 from tests.worker.helpers import until
 from tests.worker.outages import Switch, working_on
 from tidewheel import Context, Tidewheel
-from tidewheel.model import ClaimRequest, Lane
+from tidewheel.core.model import ClaimRequest, Lane
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker import keeper
-from tidewheel.worker.held import Held, HeldJobs
-from tidewheel.worker.stuck import Stuck
-from tidewheel.worker.waiting import Recovery
+from tidewheel.worker import lease_keeper
+from tidewheel.worker.active_jobs import Held, HeldJobs
+from tidewheel.worker.async_waits import Recovery
+from tidewheel.worker.stuck_handlers import Stuck
 
 
 @pytest.mark.parametrize(("open_seconds", "tries"), [(0.05, 2), (3600.0, 1)], ids=["tries", "hangs"])
@@ -24,7 +24,7 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch, open_seconds: float, tries: int
 ) -> None:
     """The keeper's own connection meets silence: handlers whose lease has ended are stopped all the same."""
-    monkeypatch.setattr(keeper, "OPEN_SECONDS", open_seconds)
+    monkeypatch.setattr(lease_keeper, "OPEN_SECONDS", open_seconds)
     clock = FrozenClock()
     started, stopped = asyncio.Event(), asyncio.Event()
     with app.on_store("memory://", clock=clock):
@@ -102,7 +102,7 @@ async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -
         await work.enqueue()
         [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 60.0))).jobs
         unused: Any = None
-        one = keeper.Keeper(
+        one = lease_keeper.Keeper(
             app.store, HeldJobs(), app.clock, unused, unused, unused, unused, unused, Recovery()
         )
         await one._store.open()
@@ -128,8 +128,8 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A lease that is nearly over when the worker gets it is extended all the same."""
-    monkeypatch.setattr(keeper, "LONGEST_TICK", 60.0)
-    monkeypatch.setattr(keeper, "SHORTEST_TICK", 60.0)
+    monkeypatch.setattr(lease_keeper, "LONGEST_TICK", 60.0)
+    monkeypatch.setattr(lease_keeper, "SHORTEST_TICK", 60.0)
     clock = FrozenClock()
     unused: Any = None
     async with Tidewheel("memory://", clock=clock) as app:
@@ -143,7 +143,9 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
         held = HeldJobs()
         registrar: Any = _NoRegistrar()
         stuck = Stuck("ada", 1, clock, unused)
-        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, stuck, registrar, Recovery())
+        one = lease_keeper.Keeper(
+            app.store, held, clock, unused, unused, unused, stuck, registrar, Recovery()
+        )
         running = asyncio.create_task(one.run())
         await until(lambda: registrar.started)
         for seconds in (9.0, 9.0):  # the second one tells whether it can be told again
@@ -168,7 +170,7 @@ async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
         waits.append(seconds)
         return await call
 
-    monkeypatch.setattr(keeper, "within", no_time)
+    monkeypatch.setattr(lease_keeper, "within", no_time)
     clock = FrozenClock()
     unused: Any = None
     async with Tidewheel("memory://", clock=clock) as app:
@@ -182,7 +184,7 @@ async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
             await work.enqueue()
             [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, lease))).jobs
             held.add(Held.since(clock.monotonic(), job, work))
-        one = keeper.Keeper(app.store, held, clock, unused, unused, unused, unused, unused, Recovery())
+        one = lease_keeper.Keeper(app.store, held, clock, unused, unused, unused, unused, unused, Recovery())
         await one._store.open()
         long, short = held.snapshot()
         long.extend_at, long.settling = clock.monotonic(), True

@@ -15,9 +15,8 @@ from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from tests.worker.helpers import until, working
 from tidewheel import ConfigurationError, Context, Fail, JobCancelled, Tidewheel
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Lane, Lease, NewJob, Settlement
-from tidewheel.outcome import Released
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Lane, Lease, NewJob, Released, Settlement
 from tidewheel.stores import create_store
 
 

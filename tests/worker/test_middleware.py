@@ -31,7 +31,7 @@ from tidewheel import (
     Tidewheel,
     acting_as,
 )
-from tidewheel.model import BodyFormat
+from tidewheel.core.model import BodyFormat
 from tidewheel.testing import enqueued
 
 request_id: ContextVar[str] = ContextVar("request_id", default="none")

@@ -14,7 +14,7 @@ from tests.worker.helpers import state_is, until
 from tests.worker.outages import Switch, working_on
 from tidewheel import Context, Job, Tidewheel
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker import backoff, registrar, worker
+from tidewheel.worker import backoff, heartbeat, worker
 
 
 async def test_results_finished_during_an_outage_are_settled_afterwards(app: Tidewheel) -> None:
@@ -128,7 +128,7 @@ async def test_the_first_part_to_get_through_wakes_the_others(
     """After half an hour without a database nobody waits another half minute for each part to find out."""
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 10 * PATIENCE)
     monkeypatch.setattr(backoff, "LONGEST_SECONDS", 10 * PATIENCE)
-    monkeypatch.setattr(registrar, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.1)
     go_on = asyncio.Event()
 
     @app.task
@@ -250,7 +250,7 @@ async def test_a_worker_can_be_stopped_during_an_outage(
 ) -> None:
     """It says what it could not write, and those jobs run again when their leases end."""
     monkeypatch.setattr(worker, "SETTLE_GRACE", 0.2)
-    monkeypatch.setattr(registrar, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
     go_on = asyncio.Event()
 
     @app.task

@@ -29,9 +29,9 @@ from tidewheel import (
     Snooze,
     Tidewheel,
 )
-from tidewheel.context import make_progress
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
+from tidewheel.tasks.context import make_progress
 
 
 async def test_a_handler_that_returns_completes_its_job(app: Tidewheel) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tidewheel import StoreUnavailable, Tidewheel
-from tidewheel.model import Claim, ClaimRequest
+from tidewheel.core.model import Claim, ClaimRequest
 from tidewheel.settings import Settings
 from tidewheel.stores.protocol import Wakeups
 

@@ -6,12 +6,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tidewheel.model import JobFilter, State
+from tidewheel.core.model import JobFilter, State
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import completed, failed
-from tidewheel.worker import pruner
-from tidewheel.worker.pruner import LONGEST_REST, TURN, TURN_KIND, TURN_SECONDS, Pruner, rest_after
+from tidewheel.testing.conformance.helpers import completed, failed
+from tidewheel.worker import store_maintenance
+from tidewheel.worker.store_maintenance import (
+    LONGEST_REST,
+    TURN,
+    TURN_KIND,
+    TURN_SECONDS,
+    Pruner,
+    rest_after,
+)
 
 BATCH = 2
 
@@ -23,7 +30,7 @@ def clock() -> FrozenClock:
 
 @pytest.fixture
 async def store(clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryStore]:
-    monkeypatch.setattr(pruner, "MAX_BATCH", BATCH)
+    monkeypatch.setattr(store_maintenance, "MAX_BATCH", BATCH)
     store = MemoryStore(clock=clock)
     await store.open()
     yield store

@@ -15,19 +15,19 @@ from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, working_on
 from tidewheel import InvalidInput, Tidewheel, WorkerInfo, __version__
-from tidewheel.clock import SystemClock
-from tidewheel.model import WorkerRecord
+from tidewheel.core.clock import SystemClock
+from tidewheel.core.model import WorkerRecord
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker import registrar
-from tidewheel.worker.lag import LoopLag
+from tidewheel.worker import heartbeat
+from tidewheel.worker.health import LoopLag
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beats come quickly."""
-    monkeypatch.setattr(registrar, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(registrar, "FIRST_BEAT_SECONDS", 0.0)
-    monkeypatch.setattr(registrar, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.02)
 
 
 async def only(app: Tidewheel) -> WorkerInfo:
@@ -169,7 +169,7 @@ async def test_a_bug_in_the_list_disturbs_no_job(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(registrar.Registrar, "_describe", broken)
+    monkeypatch.setattr(heartbeat.Registrar, "_describe", broken)
 
     @app.task
     async def work() -> str:
@@ -183,9 +183,9 @@ async def test_a_bug_in_the_list_disturbs_no_job(
 
 async def test_a_short_run_is_on_no_list(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests and scripts that run until idle do not pay for it."""
-    monkeypatch.setattr(registrar, "FIRST_BEAT_SECONDS", 60.0)
+    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 60.0)
     written: list[str] = []
-    monkeypatch.setattr(registrar.Registrar, "_beat", lambda *_: written.append("beat"))
+    monkeypatch.setattr(heartbeat.Registrar, "_beat", lambda *_: written.append("beat"))
 
     @app.task
     async def work() -> None: ...
@@ -236,14 +236,14 @@ def test_the_list_of_lanes_has_an_end() -> None:
 
     async def main() -> WorkerInfo:
         async with Tidewheel("memory://") as app:
-            for n in range(registrar.MAX_LANES):
+            for n in range(heartbeat.MAX_LANES):
                 app.task(name=f"task{n}")(lambda: None)
             async with working(app):
                 return await only(app)
 
     info = asyncio.run(main())
     assert info.more_lanes > 0
-    assert len(info.topics) <= registrar.MAX_LANES
+    assert len(info.topics) <= heartbeat.MAX_LANES
 
 
 async def test_the_blocking_twin_lists_too(app: Tidewheel) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import working
 from tidewheel import Tidewheel
-from tidewheel.worker import runner
+from tidewheel.worker import slot_runner
 
 
 async def test_handlers_that_wait_run_side_by_side_behind_others_that_do_not() -> None:
@@ -57,7 +57,7 @@ async def test_handlers_that_never_wait_let_others_have_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They step aside after a while, also when there is always another job."""
-    monkeypatch.setattr(runner, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(slot_runner, "TURN_SECONDS", 0.0)
     async with Tidewheel("memory://") as app:
         ran = 0
         seen: list[int] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from tidewheel import Tidewheel
-from tidewheel.clock import SystemClock
-from tidewheel.model import BodyFormat, Claimed, Lease
+from tidewheel.core.clock import SystemClock
+from tidewheel.core.model import BodyFormat, Claimed, Lease
 from tidewheel.stores.protocol import MAX_BATCH
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker.held import Held
+from tidewheel.worker.active_jobs import Held
 from tidewheel.worker.slots import CLAIM_SECONDS, GROW_SECONDS, LEAST_CLAIMED, SHARE_SECONDS, Slots
 
 _app = Tidewheel("memory://")

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 from tests.worker.helpers import run, take_away, until, working
 from tests.worker.outages import Switch, working_on
 from tidewheel import Context, InvalidInput, Job, LeaseLost, Retry, Snooze, Tidewheel
-from tidewheel.model import Report
+from tidewheel.core.model import Report
 
 AT_ONCE = Retry.fixed(0)
 

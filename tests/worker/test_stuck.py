@@ -16,14 +16,14 @@ from tests.patience import PATIENCE
 from tests.worker.conftest import URLS
 from tests.worker.helpers import state_is, until, working
 from tidewheel import Context, Retry, Tidewheel, WorkerStuck
-from tidewheel.succession import Succession
-from tidewheel.worker import Worker, registrar, stuck
+from tidewheel.worker import Worker, heartbeat, stuck_handlers
+from tidewheel.worker.supervisor import Succession
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has been told is stuck after a moment."""
-    monkeypatch.setattr(stuck, "STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(stuck_handlers, "STUCK_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_worker_with_a_stuck_slot_is_degraded_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In its log and on the list of workers; healthy again when the function has returned after all."""
-    monkeypatch.setattr(registrar, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.2)
     sticks, fine = _tasks(app, release)
     caplog.set_level(logging.INFO, "tidewheel.worker")
     await sticks.enqueue()

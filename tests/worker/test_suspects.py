@@ -12,7 +12,7 @@ from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore
 from tidewheel import Context, Job, Tidewheel
-from tidewheel.model import Claim, ClaimRequest, Lane
+from tidewheel.core.model import Claim, ClaimRequest, Lane
 from tidewheel.stores.protocol import Store
 from tidewheel.worker import Worker
 
@@ -57,7 +57,7 @@ async def test_a_job_that_lost_two_workers_waits_for_others_and_runs_alone(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing starts beside it, so the death of its worker would be its own fault."""
-    monkeypatch.setattr("tidewheel.worker.runner.FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr("tidewheel.worker.slot_runner.FIRST_PATIENCE", 60.0)
     scene = Scene(app)
     first = [await app.enqueue("work", {"name": name}) for name in ("a", "b")]
     suspect = await app.enqueue("suspect", {"name": "s"})
@@ -102,7 +102,7 @@ async def test_a_suspect_that_gets_no_room_is_given_back_uncounted(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other jobs go on beside one that runs for hours, and another worker runs the suspect."""
-    monkeypatch.setattr("tidewheel.worker.runner.FIRST_PATIENCE", 0.05)
+    monkeypatch.setattr("tidewheel.worker.slot_runner.FIRST_PATIENCE", 0.05)
     scene = Scene(app)
     await app.enqueue("work", {"name": "long"})
     suspect = await app.enqueue("suspect", {"name": "s"})

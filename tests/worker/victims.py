@@ -16,7 +16,7 @@ import sys
 import time
 
 from tidewheel import Context, Tidewheel
-from tidewheel.model import ClaimRequest, Lane
+from tidewheel.core.model import ClaimRequest, Lane
 
 app = Tidewheel()
 

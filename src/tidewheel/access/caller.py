@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from tidewheel.model import ROOT_TENANT
-from tidewheel.security import SecurityContext
+from tidewheel.core.model import ROOT_TENANT
+from tidewheel.core.security_context import SecurityContext
 
 
 class CallerKind(StrEnum):

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import jwt
 from jwt.algorithms import has_crypto
 
-from tidewheel.clock import Clock
+from tidewheel.core.clock import Clock
+from tidewheel.core.names import shorten
+from tidewheel.core.urls import shown_url
 from tidewheel.errors import ConfigurationError
-from tidewheel.names import shorten
-from tidewheel.urls import shown_url
 
 FRESH_SECONDS: Final = 300.0
 """After this the keys are fetched again."""

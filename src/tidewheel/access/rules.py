@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from tidewheel.access.expressions import (
+from tidewheel.access.rule_expressions import (
     NUMBERS,
     TEXTS,
     Always,
@@ -27,9 +27,6 @@ from tidewheel.access.expressions import (
     Literal,
     OfJob,
     OfRequest,
-)
-from tidewheel.access.rule_parsing import parse
-from tidewheel.access.rule_values import (
     at,
     compare,
     is_missing,
@@ -39,7 +36,8 @@ from tidewheel.access.rule_values import (
     storable,
     whole,
 )
-from tidewheel.conditions import (
+from tidewheel.access.rule_parser import parse
+from tidewheel.core.conditions import (
     ALWAYS,
     NEVER,
     Compare,
@@ -52,7 +50,7 @@ from tidewheel.conditions import (
     in_state,
     negate,
 )
-from tidewheel.model import JobRecord, Shown, State
+from tidewheel.core.model import JobRecord, Shown, State
 
 STATES: Final[tuple[State | Shown, ...]] = (*State, *Shown)
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tidewheel.access.cache import Lookups
 from tidewheel.access.caller import Caller, CallerKind
-from tidewheel.access.lookups import Lookups
 from tidewheel.access.superusers import Account, Superusers
-from tidewheel.clock import seconds_to_microseconds, to_datetime
-from tidewheel.model import NewDocument
+from tidewheel.core.clock import seconds_to_microseconds, to_datetime
+from tidewheel.core.model import NewDocument
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel

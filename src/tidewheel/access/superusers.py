@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidewheel.access import paging
-from tidewheel.access.lookups import Lookups
+from tidewheel.access import document_pages
+from tidewheel.access.cache import Lookups
 from tidewheel.access.passwords import check_password, hash_password, is_password
-from tidewheel.clock import to_datetime
+from tidewheel.core.clock import to_datetime
+from tidewheel.core.model import NewDocument
+from tidewheel.core.names import check_text, shorten
 from tidewheel.errors import ConfigurationError, InvalidInput, WrongState
-from tidewheel.model import NewDocument
-from tidewheel.names import check_text, shorten
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -103,9 +103,9 @@ class Superusers:
         return self.configured == name or await self._app.store.document(KIND, name) is not None
 
     async def listed(
-        self, *, limit: int = paging.DEFAULT_PAGE, cursor: str | None = None
+        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None
     ) -> tuple[list[Superuser], str | None]:
-        found, further = await paging.page(self._app, KIND, limit=limit, cursor=cursor)
+        found, further = await document_pages.page(self._app, KIND, limit=limit, cursor=cursor)
         return [
             Superuser(document.id, to_datetime(document.created_at), to_datetime(document.updated_at))
             for document in found

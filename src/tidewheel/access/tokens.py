@@ -11,12 +11,12 @@ from typing import Any, Final
 import jwt
 
 from tidewheel.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
+from tidewheel.access.credentials import CredentialRejected
 from tidewheel.access.jwks import PublishedKeys, check_usable
-from tidewheel.access.rejection import CredentialRejected
-from tidewheel.clock import MICROSECONDS, Clock
+from tidewheel.core.clock import MICROSECONDS, Clock
+from tidewheel.core.model import ROOT_TENANT
+from tidewheel.core.names import check_tenant, check_text, shorten, suggest
 from tidewheel.errors import ConfigurationError, InvalidInput
-from tidewheel.model import ROOT_TENANT
-from tidewheel.names import check_tenant, check_text, shorten, suggest
 from tidewheel.settings import Settings
 
 MAX_TOKEN_BYTES: Final = 8 * 1024

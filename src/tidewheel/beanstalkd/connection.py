@@ -9,8 +9,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from tidewheel.beanstalkd.parser import NotBeanstalkd, Parser
-from tidewheel.beanstalkd.session import Later, Session
+from tidewheel.beanstalkd.client_session import Later, Session
+from tidewheel.beanstalkd.commands import NotBeanstalkd, Parser
 
 if TYPE_CHECKING:
     from tidewheel.beanstalkd.server import Server

@@ -8,17 +8,16 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from tidewheel.beanstalkd.connection import Connection
-from tidewheel.beanstalkd.listening import BACKLOG
-from tidewheel.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE, Shared
-from tidewheel.beanstalkd.statistics import BINLOG_FILE_BYTES
-from tidewheel.log_limit import LimitedLog
-from tidewheel.open_files import report_lack_of_files
+from tidewheel.beanstalkd.listener import BACKLOG
+from tidewheel.beanstalkd.server_state import BINLOG_FILE_BYTES, DEFAULT_MAX_JOB_SIZE, Shared
+from tidewheel.core.log_throttle import LimitedLog
+from tidewheel.core.open_files import report_lack_of_files
 
 if TYPE_CHECKING:
     import socket
 
     from tidewheel.app import Tidewheel
-    from tidewheel.beanstalkd.session import Session
+    from tidewheel.beanstalkd.client_session import Session
 
 DEFAULT_MAX_CONNECTIONS: Final = 10_000
 ACCEPTED_TOGETHER: Final = 16

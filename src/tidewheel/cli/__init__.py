@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """What the ``tidewheel`` script runs."""
     if sys.argv[1:2] == ["beanstalkd"]:
-        from tidewheel.cli.early import give_up, listen_early
+        from tidewheel.cli.early_listener import give_up, listen_early
 
         listen_early(sys.argv[2:])
         try:
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    from tidewheel.cli.root import tidewheel
+    from tidewheel.cli.command_group import tidewheel
     from tidewheel.cli.terminal import make_streams_safe
 
     make_streams_safe()

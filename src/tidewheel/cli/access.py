@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from tidewheel.access.explanation import Explanation
+from tidewheel.access.credentials import Explanation
 from tidewheel.app import Tidewheel
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import examples, is_terminal, json_option, print_json
 
 

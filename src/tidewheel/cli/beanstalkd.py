@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidewheel.__about__ import __version__
-from tidewheel.beanstalkd.listening import (
+from tidewheel.beanstalkd.listener import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     Address,
@@ -24,8 +24,8 @@ from tidewheel.beanstalkd.listening import (
     read_address,
     stop_listening,
 )
-from tidewheel.cli import failures
-from tidewheel.cli.early import take
+from tidewheel.cli import error_output
+from tidewheel.cli.early_listener import take
 from tidewheel.cli.terminal import examples
 from tidewheel.errors import ConfigurationError
 
@@ -44,7 +44,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
     if not value or ctx.resilient_parsing:
         return
-    from tidewheel.beanstalkd.statistics import VERSION
+    from tidewheel.beanstalkd.replies import VERSION
 
     click.echo(f"beanstalkd {VERSION} (tidewheel {__version__})")
     ctx.exit()
@@ -149,7 +149,7 @@ def beanstalkd(
     if listen_on is not None and (host is not None or port is not None):
         raise click.UsageError("--listen and -l or -p both say where to listen; give one of them", ctx)
     if max_job_size is not None and max_job_size > LARGEST_JOB:
-        failures.warn(
+        error_output.warn(
             f"-z is {max_job_size:,}; jobs have at most {LARGEST_JOB:,} bytes, so that is the limit"
         )
         max_job_size = LARGEST_JOB
@@ -159,7 +159,7 @@ def beanstalkd(
     try:
         address = bound_address(listener, address)
         if not address.local:
-            failures.warn(
+            error_output.warn(
                 f"{address} can be reached from other machines, and the protocol knows no passwords: "
                 "whoever reaches it may read, change and delete all jobs of this store"
             )
@@ -181,7 +181,7 @@ def beanstalkd(
 
 def _app(reference: str | None, url: str | None, directory: Path | None) -> Tidewheel:
     if reference is not None:
-        from tidewheel.cli.loading import load_app
+        from tidewheel.cli.app_loader import load_app
 
         return load_app(reference)
     from tidewheel.app import Tidewheel
@@ -208,13 +208,12 @@ def _serve(
     import asyncio
 
     from tidewheel.beanstalkd.server import Server
-    from tidewheel.beanstalkd.shared import DEFAULT_MAX_JOB_SIZE
-    from tidewheel.beanstalkd.statistics import BINLOG_FILE_BYTES
-    from tidewheel.cli import logs
-    from tidewheel.open_files import OWN_FILES, allow_connections
-    from tidewheel.urls import shown_url
+    from tidewheel.beanstalkd.server_state import BINLOG_FILE_BYTES, DEFAULT_MAX_JOB_SIZE
+    from tidewheel.cli import log_formatters
+    from tidewheel.core.open_files import OWN_FILES, allow_connections
+    from tidewheel.core.urls import shown_url
 
-    logs.set_up(log_level, as_json=log_json)
+    log_formatters.set_up(log_level, as_json=log_json)
     room = allow_connections(max_connections)
     if room == 0:
         raise ConfigurationError(
@@ -222,7 +221,7 @@ def _serve(
             f"{OWN_FILES}: raise the limit (ulimit -n, LimitNOFILE=)"
         )
     if room < max_connections:
-        failures.warn(
+        error_output.warn(
             f"the system allows this process about {room:,} connections, fewer than --max-connections: raise "
             "the limit of open files (ulimit -n, LimitNOFILE=)"
         )
@@ -247,9 +246,8 @@ def _serve(
 
     if user is not None:
         # As all code, before somebody who may not be able to read it.
-        import tidewheel.worker.janitor
         import tidewheel.worker.observers
-        import tidewheel.worker.pruner  # noqa: F401
+        import tidewheel.worker.store_maintenance  # noqa: F401
 
         _become(user)
     asyncio.run(serve())

@@ -1,16 +1,57 @@
-"""``tidewheel completion``: the script a shell needs to complete our commands."""
+"""``tidewheel completion``: shell completion of commands, options, topics and tasks.
+
+Names come from the store, if looking is cheap and changes nothing: no store is created or migrated, a server
+gets at most 2 seconds, and the user's own code (``--app``) is not run. Bash breaks words at ``:`` and ``=``,
+and so breaks URLs. Its script therefore passes the whole line up to the cursor.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import ShellComplete, get_completion_class
+from click.shell_completion import (
+    BashComplete,
+    ShellComplete,
+    add_completion_class,
+    get_completion_class,
+    split_arg_string,
+)
 
-from tidewheel.cli.bash import use_own_words
 from tidewheel.cli.terminal import examples, is_terminal
+from tidewheel.errors import TidewheelError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from tidewheel.core.reports import TaskStats
+
+_BROKEN: Final = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
+_LINE: Final = 'COMP_LINE="${COMP_LINE:0:$COMP_POINT}"'
+
+
+class Bash(BashComplete):
+    """Told the line as it was typed, up to the cursor."""
+
+    source_template = BashComplete.source_template.replace(_BROKEN, _LINE)
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ.get("COMP_LINE")
+        if line is None:  # a script of before
+            return super().get_completion_args()
+        words = split_arg_string(line)
+        typed = words.pop() if len(words) > 1 and not line[-1].isspace() else ""
+        return words[1:], typed
+
+
+def use_own_words() -> None:
+    """From now on bash is answered by this."""
+    add_completion_class(Bash, "bash")
+
 
 PROGRAM: Final = "tidewheel"
 VARIABLE: Final = "_TIDEWHEEL_COMPLETE"
@@ -47,3 +88,54 @@ def completion(shell: str | None) -> None:
     click.echo(ShellComplete.source(made))
     if is_terminal():
         click.secho(f"to have it in every new {name}: {LOADING[name]}", dim=True, err=True)
+
+
+MOST_SECONDS: Final = 2.0
+"""Max seconds to wait for a server. A file is read without a limit: that always ends."""
+MOST_NAMES: Final = 200
+
+
+def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Topics that have jobs."""
+    return _names(ctx, incomplete, lambda lane: {lane.topic: "topic"})
+
+
+def task_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Tasks that have jobs."""
+    return _names(ctx, incomplete, lambda lane: {lane.task: "task"})
+
+
+def task_and_topic_names(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Both, for whom either will do; what is both is told to be a task."""
+    return _names(ctx, incomplete, lambda lane: {lane.topic: "topic", lane.task: "task"})
+
+
+def _names(
+    ctx: click.Context, incomplete: str, told: Callable[[TaskStats], dict[str, str]]
+) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    try:
+        lanes = asyncio.run(_lanes(ctx))
+    except (TidewheelError, OSError, TimeoutError):
+        return []  # between two keys there is no place for an error; the command itself will say it
+    found: dict[str, str] = {}
+    for lane in lanes:
+        found |= told(lane)
+    names = sorted(name for name in found if name and name.startswith(incomplete))
+    return [CompletionItem(name, help=found[name]) for name in names[:MOST_NAMES]]
+
+
+async def _lanes(ctx: click.Context) -> list[TaskStats]:
+    from tidewheel.cli.target_options import database_file, missing_file, named_app
+
+    app = named_app(ctx)
+    if app is None or app.url.startswith("memory:") or missing_file(app.url) is not None:
+        return []
+    limit = MOST_SECONDS if database_file(app.url) is None else None
+    async with asyncio.timeout(limit), app:
+        return await app.task_stats(60)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tidewheel.admin.store_transfer import Copied, Phase, check_source, copy_store
 from tidewheel.app import Tidewheel
-from tidewheel.cli import words
-from tidewheel.cli.ending import ended_by_signals
-from tidewheel.cli.target import database_file, missing_file, traceback_option
+from tidewheel.cli import formats
+from tidewheel.cli.signals import ended_by_signals
+from tidewheel.cli.target_options import database_file, missing_file, traceback_option
 from tidewheel.cli.terminal import examples, json_option, print_json, progress_bar
+from tidewheel.core.urls import over_http, shown_url
 from tidewheel.errors import ConfigurationError, NotOverHttp, StoreUnavailable
-from tidewheel.moving.copy import Copied, Phase, check_source, copy_store
-from tidewheel.urls import over_http, shown_url
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -119,13 +119,13 @@ def _as_json(copied: Copied) -> dict[str, object]:
 def _say(copied: Copied, source: str, target: str, *, live: bool) -> None:
     before = copied.jobs - copied.written
     also = f" ({before:,} were there from an earlier run)" if before else ""
-    click.echo(f"copied {words.jobs(copied.written)} from {shown_url(source)} to {shown_url(target)}{also}")
+    click.echo(f"copied {formats.jobs(copied.written)} from {shown_url(source)} to {shown_url(target)}{also}")
     states = ", ".join(f"{number:,} {state}" for state, number in sorted(copied.states.items()))
-    click.echo(f"verified {words.jobs(copied.jobs)} in both{f': {states}' if states else ''}")
+    click.echo(f"verified {formats.jobs(copied.jobs)} in both{f': {states}' if states else ''}")
     click.echo(f"digest {copied.digest}")
     if copied.paused:
         click.echo(f"paused there, too: {', '.join(copied.paused)}")
     if copied.schedules:
         also = "; they are paused there: resume them when nothing fires them here" if live else ""
-        click.echo(f"copied {words.plural(len(copied.schedules), 'schedule')}{also}")
+        click.echo(f"copied {formats.plural(len(copied.schedules), 'schedule')}{also}")
     click.secho(_NEXT, dim=True, err=True)

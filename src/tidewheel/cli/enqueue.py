@@ -1,34 +1,127 @@
-"""``tidewheel enqueue``: jobs from the command line, one or a file full."""
+"""``tidewheel enqueue``: enqueue one job, or one per line of a JSON Lines file.
+
+A file is enqueued in batches of 1,000, with a progress bar.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
-from collections.abc import Callable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TextIO, cast
 
 import click
 
 from tidewheel.app import Tidewheel
-from tidewheel.cli import failures, words
-from tidewheel.cli.completing import task_and_topic_names
-from tidewheel.cli.enqueue_many import Tally, enqueue_file
-from tidewheel.cli.jobs.shape import result_of
-from tidewheel.cli.target import Target, run_with, target_options
-from tidewheel.cli.terminal import dump_json, examples, json_option, print_json
-from tidewheel.options import BY_PAYLOAD, EnqueueOptions
-from tidewheel.payload import RepeatedMember, unique_members
+from tidewheel.cli import error_output, formats
+from tidewheel.cli.completion import task_and_topic_names
+from tidewheel.cli.jobs.job_json import result_of
+from tidewheel.cli.target_options import Target, run_with, target_options
+from tidewheel.cli.terminal import dump_json, examples, json_option, print_json, progress_bar
+from tidewheel.core.payload import RepeatedMember, unique_members
+from tidewheel.errors import InvalidInput, InvalidPayload
+from tidewheel.tasks.options import BY_PAYLOAD, EnqueueOptions
+
+BATCH: Final = 1000
+"""Lines written in one transaction."""
+
+_position = re.compile(r"payload (\d+) of enqueue_many \(from 0\): ")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of a file."""
+
+    enqueued: int = 0
+    duplicates: int = 0
+    ids: list[str] = field(default_factory=list)
+
+
+def enqueue_file(app: Tidewheel, name: str, file: TextIO, options: EnqueueOptions) -> Tally:
+    """A job for each line that is not empty. An error names its line and says what was written before it.
+
+    Blocking, so that Ctrl-C also ends it while it waits for a line that does not come.
+    """
+    tally = Tally()
+    with app.sync as queue, progress_bar() as bar:
+        row = bar.add_task(f"enqueue {name}", total=_count_lines(file))
+        for lines, payloads in _batches(file, tally):
+            try:
+                jobs = queue.enqueue_many(name, payloads, **options)
+            except InvalidInput as error:
+                raise type(error)(f"{_named(str(error), lines)}{_so_far(tally)}") from None
+            for job in jobs:
+                tally.ids.append(str(job.id))
+                if job.duplicate:
+                    tally.duplicates += 1
+                else:
+                    tally.enqueued += 1
+            bar.update(row, completed=lines[-1])
+    return tally
+
+
+def _batches(file: TextIO, tally: Tally) -> Iterator[tuple[list[int], list[Any]]]:
+    lines: list[int] = []
+    payloads: list[Any] = []
+    try:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                lines.append(number)
+                payloads.append(_parse(line, number, tally))
+            if len(payloads) == BATCH:
+                yield lines, payloads
+                lines, payloads = [], []
+    except UnicodeDecodeError as error:
+        raise InvalidPayload(f"the file is not UTF-8: {error}{_so_far(tally)}") from None
+    if payloads:
+        yield lines, payloads
+
+
+def _parse(line: str, number: int, tally: Tally) -> Any:
+    try:
+        return json.loads(line, object_pairs_hook=unique_members)
+    except RepeatedMember as error:
+        raise InvalidPayload(f"line {number:,} cannot be accepted: {error}{_so_far(tally)}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"line {number:,} is not JSON: {error}{_so_far(tally)}") from None
+
+
+def _named(message: str, lines: list[int]) -> str:
+    """An error of ``enqueue_many`` with the file's line in place of the position in the batch."""
+    match = _position.match(message)
+    if match is None:
+        return f"lines {lines[0]:,} to {lines[-1]:,}: {message}"
+    return f"line {lines[int(match[1])]:,}: {message[match.end() :]}"
+
+
+def _so_far(tally: Tally) -> str:
+    written = tally.enqueued + tally.duplicates
+    if not written:
+        return "; nothing was written"
+    return f"; {formats.jobs(written)} of earlier lines are written, the rest is not"
+
+
+def _count_lines(file: TextIO) -> int | None:
+    """How many lines there are, where that can be known before reading them."""
+    if not file.seekable() or not os.path.isfile(file.name):
+        return None
+    with open(file.name, "rb") as counted:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: counted.read(1 << 20), b""))
+
 
 _OPTIONS: Final = (
     click.option(
         "--delay",
-        type=words.Duration(),
+        type=formats.Duration(),
         metavar="DURATION",
         help="Run it this much later: seconds, or 90s, 5m, 2h, 1d.",
     ),
     click.option(
         "--run-at",
-        type=words.Moment(),
+        type=formats.Moment(),
         metavar="TIME",
         help="Run it at this time: ISO 8601 with a zone, for example 2030-01-31T09:00Z.",
     ),
@@ -51,19 +144,19 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--max-attempts",
-        type=words.NumberOrNone(),
+        type=formats.NumberOrNone(),
         metavar="NUMBER",
         help="Attempts it gets before it fails; none is unlimited.",
     ),
     click.option(
         "--timeout",
-        type=words.Duration(none=True),
+        type=formats.Duration(none=True),
         metavar="DURATION",
         help="How long one attempt may run; none is no timeout.",
     ),
     click.option(
         "--expires",
-        type=words.Duration(),
+        type=formats.Duration(),
         metavar="DURATION",
         help="Cancel it when it has not started after this long.",
     ),
@@ -118,7 +211,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--wait",
-    type=words.Duration(),
+    type=formats.Duration(),
     metavar="DURATION",
     help="Wait up to this long for the job to finish, and print its result; exits 1 when it fails.",
 )
@@ -192,7 +285,7 @@ def _check_with_app(app: Tidewheel, name: str, options: EnqueueOptions, context:
             context,
         )
     if app.settings.url.startswith("memory:"):
-        failures.warn("memory:// lives in this process alone; the job is gone when this command ends")
+        error_output.warn("memory:// lives in this process alone; the job is gone when this command ends")
 
 
 def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOptions:
@@ -203,7 +296,7 @@ def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOp
     if after_any and not after:
         raise click.UsageError("--after-any says how the jobs of --after may end; there are none", context)
     options: dict[str, Any] = {
-        name: words.value_of(value) for name, value in given.items() if value is not None
+        name: formats.value_of(value) for name, value in given.items() if value is not None
     }
     if after:
         options |= {"after": after, "after_any": after_any}
@@ -232,5 +325,5 @@ def _print_tally(tally: Tally, *, as_json: bool) -> None:
     if as_json:
         print_json({"enqueued": tally.enqueued, "duplicates": tally.duplicates, "ids": tally.ids})
     else:
-        also = f", {words.plural(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
-        click.echo(f"enqueued {words.jobs(tally.enqueued)}{also}")
+        also = f", {formats.plural(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
+        click.echo(f"enqueued {formats.jobs(tally.enqueued)}{also}")

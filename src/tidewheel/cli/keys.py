@@ -7,14 +7,13 @@ from typing import Any
 
 import click
 
+from tidewheel.access.api_keys import ApiKey, NewApiKey
 from tidewheel.access.caller import Scope
-from tidewheel.access.keys import ApiKey, NewApiKey
 from tidewheel.app import Tidewheel
-from tidewheel.cli import words
-from tidewheel.cli.acting import operator
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli import formats
+from tidewheel.cli.target_options import Target, operator, target_options
 from tidewheel.cli.terminal import Cell, Column, examples, is_terminal, json_option, print_json, print_table
-from tidewheel.clock import to_microseconds
+from tidewheel.core.clock import to_microseconds
 
 
 @click.group(invoke_without_command=True)
@@ -46,7 +45,7 @@ def keys(ctx: click.Context) -> None:
 @click.option("--user-id", metavar="ID", help="The user its jobs are made for.")
 @click.option("--service-id", metavar="ID", help="The service its jobs are made by.")
 @click.option(
-    "--expires", type=words.Duration(), metavar="DURATION", help="When it ends: 12h, 30d. Default: never."
+    "--expires", type=formats.Duration(), metavar="DURATION", help="When it ends: 12h, 30d. Default: never."
 )
 @json_option
 @target_options
@@ -129,8 +128,8 @@ def _cells(key: ApiKey, now: int) -> tuple[str, ...]:
     elif expires_at is None:
         state = "good"
     else:
-        state = "expired" if expires_at <= now else f"ends {words.age(expires_at, now)}"
-    used = "never" if key.last_used_at is None else words.age(to_microseconds(key.last_used_at), now)
+        state = "expired" if expires_at <= now else f"ends {formats.age(expires_at, now)}"
+    used = "never" if key.last_used_at is None else formats.age(to_microseconds(key.last_used_at), now)
     return (
         key.id,
         key.name,
@@ -138,7 +137,7 @@ def _cells(key: ApiKey, now: int) -> tuple[str, ...]:
         " ".join(sorted(key.scopes)),
         state,
         used,
-        words.age(to_microseconds(key.created_at), now),
+        formats.age(to_microseconds(key.created_at), now),
     )
 
 

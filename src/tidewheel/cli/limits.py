@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from tidewheel.admin.filters.times import DURATION, UNITS
 from tidewheel.app import Tidewheel
-from tidewheel.cli.completing import topic_names
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli.completion import topic_names
+from tidewheel.cli.formats import ParamType
+from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import Cell, Column, examples, json_option, print_json, print_table
-from tidewheel.cli.words import ParamType
-from tidewheel.filtering.times import DURATION, UNITS
-from tidewheel.limits import Rate, TopicLimits
+from tidewheel.core.topic_limits import Rate, TopicLimits
 
 _RATE = re.compile(r"(\d{1,9})/(\S+?)(?:\+(\d{1,9}))?")
 

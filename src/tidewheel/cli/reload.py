@@ -16,9 +16,9 @@ from typing import Final
 
 import click
 
-from tidewheel.cli import children
-from tidewheel.cli.children import POLL_SECONDS, Child, StopRequests
-from tidewheel.cli.failures import WORN
+from tidewheel.cli import child_process
+from tidewheel.cli.child_process import POLL_SECONDS, Child, StopRequests
+from tidewheel.cli.error_output import WORN
 
 GRACE_SECONDS: Final = 3.0
 """How long running jobs may finish before a reload; then they are given back."""
@@ -38,20 +38,20 @@ def supervise(app_reference: str) -> int:
     files = Files(project_roots(app_reference))
     arguments = _child_arguments(sys.argv[1:])
     _say(f"watching .py files in {', '.join(map(str, files.roots))}")
-    with children.stop_requests() as stop:
+    with child_process.stop_requests() as stop:
         while True:
             # Without byte code: two edits within a second and of one length would run the older one again.
             child = Child(arguments, {"PYTHONDONTWRITEBYTECODE": "1"})
             changed = _wait(files, stop, child)
             if stop.urgency():
-                children.pass_on(stop, [child])
-                return children.exit_code(child.returncode)
+                child_process.pass_on(stop, [child])
+                return child_process.exit_code(child.returncode)
             if not changed:
                 if child.wait() == WORN:
                     _say("half the slots of the worker are stuck; it starts anew")
                     child.let_go()
                     continue
-                code = children.exit_code(child.returncode)
+                code = child_process.exit_code(child.returncode)
                 if code == 0:
                     return 0
                 _say(f"the worker ended with exit code {code}; it starts again when a file changes")
@@ -62,7 +62,7 @@ def supervise(app_reference: str) -> int:
             _say(f"{changed} changed: starting anew")
             _end(child, stop)
             if stop.urgency():
-                return children.exit_code(child.returncode)
+                return child_process.exit_code(child.returncode)
 
 
 def _wait(files: Files, stop: StopRequests, child: Child | None) -> str:
@@ -163,7 +163,7 @@ def _end(child: Child, stop: StopRequests) -> None:
         while child.poll() is None and not stop.urgency() and (left := deadline - time.monotonic()) > 0:
             stop.sleep(min(left, POLL_SECONDS / 5))
     if stop.urgency():
-        children.pass_on(stop, [child], passed=asked)
+        child_process.pass_on(stop, [child], passed=asked)
         return
     if child.poll() is None:
         child.kill()

@@ -9,10 +9,10 @@ from typing import Any, cast
 import click
 
 from tidewheel.app import Tidewheel
-from tidewheel.cli import words
-from tidewheel.cli.completing import task_and_topic_names
+from tidewheel.cli import formats
+from tidewheel.cli.completion import task_and_topic_names
 from tidewheel.cli.enqueue import read_payload
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import (
     Cell,
     Column,
@@ -22,11 +22,11 @@ from tidewheel.cli.terminal import (
     print_json,
     print_table,
 )
-from tidewheel.clock import to_datetime, to_microseconds
-from tidewheel.cron import Cron, Every, When
-from tidewheel.options import EnqueueOptions
+from tidewheel.core.clock import to_datetime, to_microseconds
+from tidewheel.core.cron import Cron, Every, When
+from tidewheel.core.text_format import duration, printable
 from tidewheel.schedules.schedule import Schedule
-from tidewheel.wording import duration, printable
+from tidewheel.tasks.options import EnqueueOptions
 
 
 @click.group(invoke_without_command=True)
@@ -78,7 +78,7 @@ def show(target: Target, name: str, as_json: bool) -> None:
 )
 @click.option("--zone", metavar="ZONE", help="The time zone of --cron, by its IANA name. Default: UTC.")
 @click.option(
-    "--every", type=words.Duration(), metavar="DURATION", help="At every multiple of this: 30s, 5m, 6h."
+    "--every", type=formats.Duration(), metavar="DURATION", help="At every multiple of this: 30s, 5m, 6h."
 )
 @click.option(
     "--missed",
@@ -100,19 +100,19 @@ def show(target: Target, name: str, as_json: bool) -> None:
 )
 @click.option(
     "--max-attempts",
-    type=words.NumberOrNone(),
+    type=formats.NumberOrNone(),
     metavar="NUMBER",
     help="Attempts each job gets before it fails; none is unlimited.",
 )
 @click.option(
     "--timeout",
-    type=words.Duration(none=True),
+    type=formats.Duration(none=True),
     metavar="DURATION",
     help="How long one attempt may run; none is no timeout.",
 )
 @click.option(
     "--expires",
-    type=words.Duration(),
+    type=formats.Duration(),
     metavar="DURATION",
     help="Cancel a job when it has not started after this long.",
 )
@@ -143,7 +143,7 @@ def create(
     body = read_payload(payload, context)
     options = cast(
         "EnqueueOptions",  # the app checks every value
-        {option: words.value_of(value) for option, value in given.items() if value is not None},
+        {option: formats.value_of(value) for option, value in given.items() if value is not None},
     )
 
     async def make(app: Tidewheel) -> Schedule:
@@ -297,7 +297,7 @@ def _lines(one: Schedule, now: int) -> list[tuple[str, str]]:
 
 def _payload_words(one: Schedule) -> str:
     if isinstance(one.payload, bytes):
-        return words.plural(len(one.payload), "byte")
+        return formats.plural(len(one.payload), "byte")
     return dump_json(one.payload, indent=None)
 
 
@@ -320,7 +320,7 @@ def _moment_words(moment: datetime | None, now: int) -> str:
     local = moment.astimezone()
     today = to_datetime(now).astimezone().date()
     day = "" if local.date() == today else local.strftime("%a %Y-%m-%d ")
-    return f"{day}{local:%H:%M:%S} ({words.age(to_microseconds(moment), now)})"
+    return f"{day}{local:%H:%M:%S} ({formats.age(to_microseconds(moment), now)})"
 
 
 def schedule_json(one: Schedule) -> dict[str, Any]:

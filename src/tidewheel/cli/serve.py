@@ -11,16 +11,16 @@ import click
 
 from tidewheel.__about__ import __version__
 from tidewheel.app import Tidewheel
-from tidewheel.cli import failures, logs
-from tidewheel.cli.loading import load_app
-from tidewheel.cli.target import traceback_option
+from tidewheel.cli import error_output, log_formatters
+from tidewheel.cli.app_loader import load_app
+from tidewheel.cli.target_options import traceback_option
 from tidewheel.cli.terminal import examples
-from tidewheel.open_files import allow_connections
+from tidewheel.core.open_files import allow_connections
+from tidewheel.core.urls import shown_url
 from tidewheel.server import create_api
+from tidewheel.server.api_server import ApiServer, is_loopback, listen, url_of
 from tidewheel.server.connection_limits import wanted_connections
-from tidewheel.server.running import ApiServer, is_loopback, listen, url_of
-from tidewheel.server.ui.files import built_files
-from tidewheel.urls import shown_url
+from tidewheel.server.ui import built_files
 from tidewheel.worker.signals import stop_signals
 
 DEFAULT_PORT: Final = 8080
@@ -53,7 +53,7 @@ _log = logging.getLogger("tidewheel.cli")
 )
 @click.option(
     "--log-level",
-    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    type=click.Choice(log_formatters.LEVELS, case_sensitive=False),
     help="Least important log lines to show. Default: info, or as the app sets up logging itself.",
 )
 @click.option("--log-json", is_flag=True, help="Write log lines as JSON, one object on a line.")
@@ -81,7 +81,7 @@ def serve(
     if app_reference is None and with_worker:
         raise click.UsageError("--with-worker runs an app's tasks; say which app: MODULE:APP", ctx)
     app = load_app(app_reference) if app_reference is not None else Tidewheel(url)
-    logs.set_up(log_level, as_json=log_json)
+    log_formatters.set_up(log_level, as_json=log_json)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it tells of its own life what we tell
     with listen(host, port) as listener:
         _warn(app, host)
@@ -123,7 +123,7 @@ def _tell_of_the_ui(url: str) -> None:
     if built_files():
         _log.info("the web UI is at %s/ui/", url)
     else:
-        failures.warn("the web UI was not built in this source tree: cd ui && npm ci && npm run build")
+        error_output.warn("the web UI was not built in this source tree: cd ui && npm ci && npm run build")
 
 
 async def _first_superuser(app: Tidewheel) -> None:
@@ -139,7 +139,7 @@ def _make_room(app: Tidewheel) -> None:
     wanted = wanted_connections(app.settings)
     room = allow_connections(wanted)
     if room < wanted:
-        failures.warn(
+        error_output.warn(
             f"the system allows this process about {room:,} connections; max_event_streams is "
             f"{app.settings.max_event_streams:,} and others come on top: raise the limit of open files "
             "(ulimit -n, LimitNOFILE=), or lower max_event_streams"
@@ -150,9 +150,9 @@ def _warn(app: Tidewheel, host: str) -> None:
     settings = app.settings
     for name in ("enqueue_rule", "manage_rule"):
         if getattr(settings, name).strip() == "true":
-            failures.warn(f"{name} is true: whoever reaches this server may, without a key")
+            error_output.warn(f"{name} is true: whoever reaches this server may, without a key")
     if not is_loopback(host):
-        failures.warn(
+        error_output.warn(
             f"{host} can be reached from other machines, and this server speaks plain HTTP: put a proxy with "
             "TLS in front of it, or keys and passwords can be read on the way"
         )

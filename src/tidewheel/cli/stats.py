@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 
 from tidewheel.app import Tidewheel
-from tidewheel.cli import words
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli import formats
+from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import (
     STATE_STYLES,
     Cell,
@@ -23,8 +23,8 @@ from tidewheel.cli.terminal import (
     speaks_unicode,
 )
 from tidewheel.cli.topics import COUNTS, print_topics, topic_json
-from tidewheel.clock import MICROSECONDS
-from tidewheel.model import Distribution, Stats
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.core.model import Distribution, Stats
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 MOST_BARS: Final = 60
@@ -36,7 +36,7 @@ TEXT_WIDTH: Final = 38
 @click.command
 @click.option(
     "--window",
-    type=words.Duration(),
+    type=formats.Duration(),
     default="1h",
     show_default=True,
     metavar="DURATION",
@@ -66,12 +66,12 @@ def _as_json(found: Stats, now: int) -> dict[str, Any]:
         **{name: getattr(found, name) for name in COUNTS},
         "delayed": found.delayed,
         "success_rate": found.success_rate,
-        "oldest_due_at": words.moment(found.oldest_due_at) or None,
+        "oldest_due_at": formats.moment(found.oldest_due_at) or None,
         "window_seconds": found.window_seconds,
         "run_time": asdict(found.run_time),
         "wait_time": asdict(found.wait_time),
         "topics": [topic_json(topic, now) for topic in found.topics],
-        "series": [asdict(minute) | {"minute": words.moment(minute.minute)} for minute in found.series],
+        "series": [asdict(minute) | {"minute": formats.moment(minute.minute)} for minute in found.series],
     }
 
 
@@ -92,7 +92,7 @@ def _print(found: Stats, now: int) -> None:
     )
     click.echo()
     print_table(
-        [Column(f"last {words.duration(found.window_seconds)}"), Column("jobs", "right")]
+        [Column(f"last {formats.duration(found.window_seconds)}"), Column("jobs", "right")]
         + [Column(name, "right") for name in ("average", "p50", "p95", "p99")],
         [_times("wait time", found.wait_time), _times("run time", found.run_time)],
         empty="",
@@ -108,18 +108,18 @@ def _pending_note(found: Stats, now: int) -> str:
     notes = [f"{found.delayed:,} delayed"] if found.delayed else []
     if found.oldest_due_at is not None:
         waited = (now - found.oldest_due_at) / MICROSECONDS
-        notes.append(f"the oldest due for {words.duration(max(0.0, waited))}")
+        notes.append(f"the oldest due for {formats.duration(max(0.0, waited))}")
     return ", ".join(notes)
 
 
 def _success_note(found: Stats) -> str:
     rate = found.success_rate
-    return "" if rate is None else f"{rate:.1%} success in the last {words.duration(found.window_seconds)}"
+    return "" if rate is None else f"{rate:.1%} success in the last {formats.duration(found.window_seconds)}"
 
 
 def _times(name: str, times: Distribution) -> list[Cell]:
     def cell(seconds: float | None) -> Cell:
-        return Cell(words.duration(seconds), plain="" if seconds is None else f"{seconds:.6f}")
+        return Cell(formats.duration(seconds), plain="" if seconds is None else f"{seconds:.6f}")
 
     return [
         Cell(name),

@@ -8,11 +8,10 @@ import click
 
 from tidewheel.access.superusers import Superuser
 from tidewheel.app import Tidewheel
-from tidewheel.cli import words
-from tidewheel.cli.acting import operator
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli import formats
+from tidewheel.cli.target_options import Target, operator, target_options
 from tidewheel.cli.terminal import Cell, Column, is_terminal, json_option, print_json, print_table
-from tidewheel.clock import to_microseconds
+from tidewheel.core.clock import to_microseconds
 
 
 @click.group(invoke_without_command=True)
@@ -73,8 +72,8 @@ def list_superusers(target: Target, as_json: bool) -> None:
     rows = (
         [
             Cell(one.name),
-            Cell(words.age(to_microseconds(one.created_at), now)),
-            Cell(words.age(to_microseconds(one.changed_at), now)),
+            Cell(formats.age(to_microseconds(one.created_at), now)),
+            Cell(formats.age(to_microseconds(one.changed_at), now)),
         ]
         for one in found
     )

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import click
 
-from tidewheel.cli import words
-from tidewheel.cli.loading import load_app
-from tidewheel.cli.target import traceback_option
+from tidewheel.cli import formats
+from tidewheel.cli.app_loader import load_app
+from tidewheel.cli.target_options import traceback_option
 from tidewheel.cli.terminal import Cell, Column, examples, json_option, print_json, print_table
-from tidewheel.task import Task
-from tidewheel.task_types import task_types
+from tidewheel.tasks.task import Task
+from tidewheel.tasks.task_schemas import task_types
 
 _COLUMNS: Final = (
     Column("name"),
@@ -72,7 +72,7 @@ def _cells(task: Task[..., Any]) -> list[Cell]:
         Cell(task.name),
         Cell(task.topic),
         Cell("any" if attempts is None else str(attempts)),
-        Cell("none" if timeout is None else words.duration(timeout), plain=str(timeout)),
+        Cell("none" if timeout is None else formats.duration(timeout), plain=str(timeout)),
         Cell(_taken(task)),
         Cell(", ".join(task.aliases)),
     ]

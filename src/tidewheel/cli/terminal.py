@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeVar
 
 import click
 
-from tidewheel.wording import printable
+from tidewheel.core.text_format import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

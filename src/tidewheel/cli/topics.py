@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import click
 
+from tidewheel.admin.filters import JobFilters
 from tidewheel.app import Tidewheel
-from tidewheel.cli import failures, words
-from tidewheel.cli.completing import topic_names
-from tidewheel.cli.jobs.change import DELETE, act_with_bar
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli import error_output, formats
+from tidewheel.cli.completion import topic_names
+from tidewheel.cli.jobs.job_actions import DELETE, act_with_bar
+from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import (
     STATE_STYLES,
     Cell,
@@ -22,10 +23,9 @@ from tidewheel.cli.terminal import (
     print_json,
     print_table,
 )
+from tidewheel.core.model import FOREVER, TopicStats
+from tidewheel.core.names import shorten, suggest
 from tidewheel.errors import InvalidInput
-from tidewheel.filters import JobFilters
-from tidewheel.model import FOREVER, TopicStats
-from tidewheel.names import shorten, suggest
 
 COUNTS = ("pending", "running", "completed", "failed", "cancelled")
 
@@ -53,7 +53,7 @@ def list_topics(target: Target, as_json: bool) -> None:
 @click.option(
     "--for",
     "seconds",
-    type=words.Duration(),
+    type=formats.Duration(),
     metavar="DURATION",
     help="Resume by itself after this long: seconds, or 90s, 5m, 2h. Default: until resumed.",
 )
@@ -66,7 +66,7 @@ def pause(target: Target, names: tuple[str, ...], seconds: float | None) -> None
             await app.pause(name, seconds)
 
     target.run(act, create=True)
-    end = f" for {words.duration(seconds)}" if seconds is not None else ""
+    end = f" for {formats.duration(seconds)}" if seconds is not None else ""
     for name in names:
         click.echo(f"paused {name}{end}")
 
@@ -106,17 +106,17 @@ def purge(target: Target, names: tuple[str, ...], yes: bool, as_json: bool) -> N
     number = sum(topic.total - topic.running for topic in before)
     if number and not yes and not _confirmed(names, number, context):
         click.echo("nothing was changed", err=True)
-        context.exit(failures.FAILED)
+        context.exit(error_output.FAILED)
     purged = target.run(lambda app: _purge(app, names))
     if as_json:
         print_json([{"topic": name, "deleted": deleted, "running": left} for name, deleted, left in purged])
     else:
         for name, deleted, left in purged:
             click.echo(
-                f"purged {name}: deleted {words.jobs(deleted)}{f', {left:,} still running' if left else ''}"
+                f"purged {name}: deleted {formats.jobs(deleted)}{f', {left:,} still running' if left else ''}"
             )
     if any(left for _, _, left in purged):
-        context.exit(failures.FAILED)
+        context.exit(error_output.FAILED)
 
 
 async def _of_topics(app: Tidewheel, names: tuple[str, ...]) -> list[TopicStats]:
@@ -131,7 +131,7 @@ async def _of_topics(app: Tidewheel, names: tuple[str, ...]) -> list[TopicStats]
 
 
 def _confirmed(names: tuple[str, ...], number: int, context: click.Context) -> bool:
-    what = f"delete {words.jobs(number)} of {', '.join(names)}"
+    what = f"delete {formats.jobs(number)} of {', '.join(names)}"
     if not is_terminal(sys.stdin):
         raise click.UsageError(
             f"this would {what}, and there is no terminal to ask on; add --yes to go ahead", context
@@ -170,14 +170,14 @@ def topic_json(topic: TopicStats, now: int) -> dict[str, object]:
         **{name: getattr(topic, name) for name in COUNTS},
         "total": topic.total,
         "paused": paused,
-        "paused_until": words.moment(until) if paused and until != FOREVER else None,
+        "paused_until": formats.moment(until) if paused and until != FOREVER else None,
     }
 
 
 def print_topics(found: list[TopicStats], now: int) -> None:
     """The table of topics."""
     columns = [Column("topic"), *(Column(name, "right") for name in COUNTS)]
-    paused = any(words.pause_end(topic.paused_until, now) for topic in found)
+    paused = any(formats.pause_end(topic.paused_until, now) for topic in found)
     columns += [Column("paused")] if paused else []
     rows = (list(_cells(topic, now, paused=paused)) for topic in found)
     print_table(columns, rows, empty="no topics yet: the first job makes one")
@@ -189,4 +189,4 @@ def _cells(topic: TopicStats, now: int, *, paused: bool) -> Iterator[Cell]:
         number = getattr(topic, name)
         yield Cell(f"{number:,}", plain=str(number), style=STATE_STYLES[name] if number else "bright_black")
     if paused:
-        yield Cell(words.pause_end(topic.paused_until, now), style="yellow")
+        yield Cell(formats.pause_end(topic.paused_until, now), style="yellow")

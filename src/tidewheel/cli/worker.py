@@ -9,14 +9,12 @@ from typing import Any, Final
 import click
 
 from tidewheel.app import Tidewheel
-from tidewheel.cli import failures, logs, words
-from tidewheel.cli.children import Leash
-from tidewheel.cli.health import telling
-from tidewheel.cli.loading import load_app
-from tidewheel.cli.replacing import Replacement
-from tidewheel.cli.running import Run
-from tidewheel.cli.target import traceback_option
+from tidewheel.cli import error_output, formats, health_port, log_formatters
+from tidewheel.cli.app_loader import load_app
+from tidewheel.cli.child_process import Leash
+from tidewheel.cli.target_options import traceback_option
 from tidewheel.cli.terminal import examples
+from tidewheel.cli.worker_runner import Replacement, Run
 from tidewheel.errors import ConfigurationError, StoreError, TidewheelError
 
 MOST_PROCESSES: Final = 1000
@@ -91,7 +89,7 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
 )
 @click.option(
     "--lease",
-    type=words.Duration(),
+    type=formats.Duration(),
     metavar="DURATION",
     help="How long a job stays this worker's without a sign of life. Default: the app's setting, 60 s.",
 )
@@ -114,7 +112,7 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
 )
 @click.option(
     "--log-level",
-    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    type=click.Choice(log_formatters.LEVELS, case_sensitive=False),
     help="Least important log lines to show. Default: info, or as the app sets up logging itself.",
 )
 @click.option("--log-json", is_flag=True, help="Write log lines as JSON, one object on a line.")
@@ -144,30 +142,30 @@ def worker(
     finish, for up to 30 seconds; a second one gives them back at once. Logs go to stderr.
     """
     if reload:
-        from tidewheel.cli import reload as reloading
+        from tidewheel.cli import reload as reloader
 
-        ctx.exit(reloading.supervise(app_reference))
+        ctx.exit(reloader.supervise(app_reference))
     leash = Leash() if supervised else None
     if processes > 1 and member is None:
-        from tidewheel.cli import processes as several
+        from tidewheel.cli import process_manager
 
-        logs.set_up(log_level, as_json=log_json)
-        where = telling.address(health_listen)
-        ctx.exit(several.supervise(app_reference, processes, options["name"], leash, where))
+        log_formatters.set_up(log_level, as_json=log_json)
+        where = health_port.address(health_listen)
+        ctx.exit(process_manager.supervise(app_reference, processes, options["name"], leash, where))
     if options["exclude_topics"] is None:
         options["exclude_topics"] = ()
     if member is not None and options["name"] is not None:
         options["name"] = f"{options['name']}-{member}"
     replacement = Replacement()
     run = Run(options, leash, replacement)
-    health = telling.Telling(run.health, run.telemetry, member)
+    health = health_port.Telling(run.health, run.telemetry, member)
     try:
         if member is None:
-            health.begin(telling.address(health_listen))  # before the app, which may take its time
+            health.begin(health_port.address(health_listen))  # before the app, which may take its time
         app = load_app(app_reference)
         if member is not None:
             _refuse_memory(app, processes)
-        logs.set_up(log_level, as_json=log_json)
+        log_formatters.set_up(log_level, as_json=log_json)
         if health_listen is None:
             health.begin(app.settings.health_listen)
         if health.told:
@@ -184,7 +182,7 @@ def worker(
         health.end()
     if run.worn:
         if leash is not None:
-            ctx.exit(failures.WORN)
+            ctx.exit(error_output.WORN)
         replacement.start()
 
 
@@ -206,12 +204,12 @@ def _refuse_memory(app: Tidewheel, processes: int) -> None:
         )
 
 
-def _could_not_start(ctx: click.Context, error: Exception) -> failures.LoadFailure:
+def _could_not_start(ctx: click.Context, error: Exception) -> error_output.LoadFailure:
     """The same error with an exit code that tells the parent not to try again."""
     if isinstance(error, click.ClickException):
         message, code = error.format_message(), error.exit_code
-        cause = error.cause if isinstance(error, failures.LoadFailure) else None
+        cause = error.cause if isinstance(error, error_output.LoadFailure) else None
     else:
-        message, code = str(error), failures.exit_code(error) if isinstance(error, TidewheelError) else 1
-        cause = error if failures.wants_traceback(ctx) else None
-    return failures.LoadFailure(message, failures.BEFORE_START + code, cause)
+        message, code = str(error), error_output.exit_code(error) if isinstance(error, TidewheelError) else 1
+        cause = error if error_output.wants_traceback(ctx) else None
+    return error_output.LoadFailure(message, error_output.BEFORE_START + code, cause)

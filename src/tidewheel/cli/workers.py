@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import click
 
+from tidewheel.admin.worker_info import WorkerInfo
 from tidewheel.app import Tidewheel
-from tidewheel.cli import words
-from tidewheel.cli.target import Target, target_options
+from tidewheel.cli import formats
+from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import Cell, Column, json_option, print_json, print_table
-from tidewheel.fleet import WorkerInfo
 
 SLOW_LOOP_SECONDS: Final = 0.5
 """An event loop that is this late is shown in yellow: a handler blocks it."""
@@ -67,7 +67,7 @@ def _as_json(worker: WorkerInfo) -> dict[str, Any]:
 
 
 def _cells(worker: WorkerInfo) -> list[Cell]:
-    ago = words.duration(worker.seconds_since_seen)
+    ago = formats.duration(worker.seconds_since_seen)
     up = (worker.seen_at - worker.started_at).total_seconds()
     lag = worker.loop_lag_seconds
     more = f" and {worker.more_lanes} more" if worker.more_lanes else ""
@@ -81,10 +81,10 @@ def _cells(worker: WorkerInfo) -> list[Cell]:
         Cell(f"{worker.running}/{worker.concurrency}", style="cyan" if worker.running else ""),
         Cell(f"{worker.claimed:,}", plain=str(worker.claimed)),
         Cell(str(worker.stuck), style="red" if worker.degraded else ""),
-        Cell(words.duration(lag), plain=str(lag), style="yellow" if lag >= SLOW_LOOP_SECONDS else ""),
+        Cell(formats.duration(lag), plain=str(lag), style="yellow" if lag >= SLOW_LOOP_SECONDS else ""),
         Cell(f"{worker.ran:,}", plain=str(worker.ran)),
         Cell(f"{worker.failed:,}", plain=str(worker.failed), style="red" if worker.failed else ""),
-        Cell(words.duration(up), plain=worker.started_at.isoformat()),
+        Cell(formats.duration(up), plain=worker.started_at.isoformat()),
         Cell(worker.host),
         Cell(str(worker.pid)),
         Cell(worker.version),

@@ -26,16 +26,16 @@ from flask.cli import NoAppException, ScriptInfo
 from werkzeug.local import LocalProxy
 
 from tidewheel.app import Tidewheel
-from tidewheel.background import WorkerThread, stop_at_exit
-from tidewheel.callbacks import CALLBACK_OPTIONS
-from tidewheel.clock import Clock
-from tidewheel.connections import Connections
+from tidewheel.client.connections import Connections
+from tidewheel.core.clock import Clock
+from tidewheel.core.names import shorten
+from tidewheel.core.security_context import acting_as
 from tidewheel.errors import ConfigurationError
-from tidewheel.names import shorten
-from tidewheel.options import WorkerOptions
-from tidewheel.security import acting_as
 from tidewheel.settings import SettingOptions
-from tidewheel.signature import is_async
+from tidewheel.tasks.callbacks import CALLBACK_OPTIONS
+from tidewheel.tasks.options import WorkerOptions
+from tidewheel.tasks.signature import is_async
+from tidewheel.worker.worker_thread import WorkerThread, stop_at_exit
 
 _EXTENSION: Final = "tidewheel"
 _REFERENCE: Final = f"{__name__}:queue"
@@ -219,7 +219,7 @@ current_tidewheel: FlaskTidewheel = LocalProxy(_current)  # type: ignore[assignm
 @click.pass_context
 def _commands(ctx: click.Context, /, arguments: tuple[str, ...]) -> None:
     """Run workers, and look after jobs: Tidewheel's commands, for this application's queue."""
-    from tidewheel.cli.guest import run_about
+    from tidewheel.cli.command_group import run_about
 
     info = ctx.ensure_object(ScriptInfo)
     app = info.load_app()

@@ -36,15 +36,24 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import Attributes, AttributeValue
 
-from tidewheel import headers
 from tidewheel.__about__ import __version__
 from tidewheel.app import Tidewheel
+from tidewheel.core import headers
+from tidewheel.core.model import (
+    Cancelled,
+    Claimed,
+    Completed,
+    Enqueued,
+    Failed,
+    NewJob,
+    Outcome,
+    Released,
+    Retried,
+)
+from tidewheel.core.validation import check_integer
 from tidewheel.errors import ConfigurationError, LimitExceeded
-from tidewheel.model import Claimed, Enqueued, NewJob
-from tidewheel.options import check_integer
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
 from tidewheel.settings import MAX_COUNT
-from tidewheel.telemetry.catalogue import BUCKETS, CATALOGUE, DURATION, WAIT, WORKERS, Metric
+from tidewheel.telemetry.samples import BUCKETS, CATALOGUE, DURATION, WAIT, WORKERS, Metric
 from tidewheel.telemetry.telemetry import Telemetry
 
 SPANS_PER_SECOND: Final = 200
@@ -100,7 +109,7 @@ def instrument(
 
 
 class _Tracing:
-    """``tidewheel.telemetry.tracing.Tracing`` with a tracer."""
+    """``tidewheel.telemetry.telemetry.Tracing`` with a tracer."""
 
     def __init__(self, tracer: Tracer, per_second: int | None) -> None:
         self._tracer = tracer
@@ -228,7 +237,7 @@ class _Tracing:
 
 
 class _EnqueueSpan:
-    """``tidewheel.telemetry.tracing.EnqueueSpan``."""
+    """``tidewheel.telemetry.telemetry.EnqueueSpan``."""
 
     def __init__(self, span: Span, jobs: Sequence[NewJob]) -> None:
         self._span = span
@@ -268,7 +277,7 @@ class _Current:
 
 
 class _ExecuteSpan(_Current):
-    """``tidewheel.telemetry.tracing.ExecuteSpan``."""
+    """``tidewheel.telemetry.telemetry.ExecuteSpan``."""
 
     __slots__ = ()
 

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection
 
 from tidewheel.app import Tidewheel
 from tidewheel.errors import NotOpen
-from tidewheel.options import WorkerOptions
+from tidewheel.tasks.options import WorkerOptions
 from tidewheel.worker.signals import stop_signals
 
 if TYPE_CHECKING:

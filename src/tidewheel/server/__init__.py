@@ -1,5 +1,5 @@
 """The HTTP API: ``create_api(app)`` is an ASGI application to serve or to mount."""
 
-from tidewheel.server.app import Api, create_api
+from tidewheel.server.api import Api, create_api
 
 __all__ = ["Api", "create_api"]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tidewheel.core.names import shorten
+from tidewheel.core.open_files import allow_connections
 from tidewheel.errors import ConfigurationError
-from tidewheel.names import shorten
-from tidewheel.open_files import allow_connections
 
 if TYPE_CHECKING:
-    from tidewheel.server.connection import Connection
+    from tidewheel.server.http_connection import Connection
     from tidewheel.settings import Settings
 
 OTHER_CONNECTIONS: Final = 2000

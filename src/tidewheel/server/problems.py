@@ -17,8 +17,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tidewheel import errors
-from tidewheel.log_limit import LimitedLog
-from tidewheel.names import clip
+from tidewheel.core.log_throttle import LimitedLog
+from tidewheel.core.names import clip
 
 logger = logging.getLogger(__name__)
 

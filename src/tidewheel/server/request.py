@@ -11,13 +11,13 @@ import msgspec
 
 from tidewheel.access.caller import Caller, CallerKind
 from tidewheel.app import Tidewheel
-from tidewheel.security import SecurityContext
-from tidewheel.server.connection import EXTENSION, Connection
-from tidewheel.server.gate import session_cookie
-from tidewheel.server.repeats import read_id
+from tidewheel.core.security_context import SecurityContext
+from tidewheel.server.authentication import session_cookie
+from tidewheel.server.http_connection import EXTENSION, Connection
+from tidewheel.server.idempotent_requests import read_id
 
 if TYPE_CHECKING:
-    from tidewheel.server.app import Api
+    from tidewheel.server.api import Api
 
 _OF_ONE_TOKEN: Final = frozenset({"exp", "iat", "jti", "nbf"})
 """Claims about the token itself, and not about its bearer."""

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from tidewheel.clock import Clock, SystemClock
+from tidewheel.core.clock import Clock, SystemClock
+from tidewheel.core.urls import over_http, shown_url
 from tidewheel.errors import ConfigurationError, NotOverHttp, StoreError
-from tidewheel.stores.joining import Joiner
+from tidewheel.stores.external_transaction import Joiner
 from tidewheel.stores.protocol import Store, StoreLimits
-from tidewheel.stores.scratch import Ground, Scratch
-from tidewheel.stores.scripting import Script
-from tidewheel.urls import over_http, shown_url
+from tidewheel.stores.schema import Script
+from tidewheel.stores.temporary_store import Ground, Scratch
 
 if TYPE_CHECKING:
-    from tidewheel.stores.memory.lane import LaneStore
+    from tidewheel.stores.memory.local_store import LaneStore
 
 
 def create_store(
@@ -55,11 +55,11 @@ def create_joiner(url: str, *, clock: Clock, limits: StoreLimits) -> Joiner:
     """How jobs of a URL get into transactions of others."""
     match url.partition(":")[0]:
         case "sqlite":
-            from tidewheel.stores.sqlite.joining import SqliteJoiner
+            from tidewheel.stores.sqlite.external_transaction import SqliteJoiner
 
             return SqliteJoiner(url, clock, limits)
         case "postgresql" | "postgres":
-            from tidewheel.stores.postgres.joining import PostgresJoiner
+            from tidewheel.stores.postgres.external_transaction import PostgresJoiner
 
             return PostgresJoiner(url, clock, limits)
         case _:
@@ -76,7 +76,7 @@ def create_joiner(url: str, *, clock: Clock, limits: StoreLimits) -> Joiner:
 
 def lane_store() -> type[LaneStore]:
     """The store in memory for the jobs of tasks that are not durable, which keeps what they carry."""
-    from tidewheel.stores.memory.lane import LaneStore
+    from tidewheel.stores.memory.local_store import LaneStore
 
     return LaneStore
 
@@ -121,12 +121,12 @@ async def look_at_schema(url: str) -> tuple[int, bool]:
     """The version of a URL's schema, 0 for none, and whether the database keeps tenants apart there."""
     match url.partition(":")[0]:
         case "sqlite":
-            from tidewheel.stores.sqlite import scripting
+            from tidewheel.stores.sqlite import schema
 
-            return await scripting.look_at_schema(url), False
+            return await schema.look_at_schema(url), False
         case "postgresql" | "postgres":
             _need_driver()
-            from tidewheel.stores.postgres.scripting import look_at_schema
+            from tidewheel.stores.postgres.schema import look_at_schema
 
             return await look_at_schema(url)
         case _:
@@ -140,12 +140,12 @@ def write_script(url: str, *, since: int, rls: bool = False) -> Script:
     """
     match url.partition(":")[0]:
         case "sqlite":
-            from tidewheel.stores.sqlite import scripting
+            from tidewheel.stores.sqlite import schema
 
-            return scripting.write_script(since=since, rls=rls)
+            return schema.write_script(since=since, rls=rls)
         case "postgresql" | "postgres":
             _need_driver()
-            from tidewheel.stores.postgres.scripting import write_script
+            from tidewheel.stores.postgres.schema import write_script
 
             return write_script(url, since=since, rls=rls)
         case _:
@@ -157,7 +157,7 @@ def write_grants(url: str, role: str, *, rls: bool = False) -> str:
     match url.partition(":")[0]:
         case "postgresql" | "postgres":
             _need_driver()
-            from tidewheel.stores.postgres.granting import write_grants
+            from tidewheel.stores.postgres.roles import write_grants
 
             return write_grants(url, role, rls=rls)
         case _:
@@ -169,16 +169,16 @@ def write_grants(url: str, role: str, *, rls: bool = False) -> str:
 def _scratch(url: str) -> Scratch:
     match url.partition(":")[0]:
         case "memory":
-            from tidewheel.stores.memory.scratch import MemoryScratch
+            from tidewheel.stores.temporary_store import MemoryScratch
 
             return MemoryScratch(url)
         case "sqlite":
-            from tidewheel.stores.sqlite.scratch import SqliteScratch
+            from tidewheel.stores.sqlite.temporary_store import SqliteScratch
 
             return SqliteScratch(url)
         case "postgresql" | "postgres":
             _need_driver()
-            from tidewheel.stores.postgres.scratch import PostgresScratch
+            from tidewheel.stores.postgres.temporary_store import PostgresScratch
 
             return PostgresScratch(url)
         case _:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tidewheel.core.model import NewDocument
+from tidewheel.core.names import check_text, shorten
 from tidewheel.errors import InvalidInput, LimitExceeded
-from tidewheel.model import NewDocument
-from tidewheel.names import check_text, shorten
-from tidewheel.stores.endings import check_batch
 from tidewheel.stores.protocol import MAX_BATCH, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NAME
+from tidewheel.stores.terminal_errors import check_batch
 
 NEWEST: Final = (2**63 - 1, "")
 """Where a list begins: above every document."""

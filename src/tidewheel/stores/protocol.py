@@ -16,23 +16,24 @@ Rules every implementation keeps (the conformance suite in ``tidewheel.testing``
   stale lease does not spoil its neighbours.
 * **Attempts.** A grant counts one. Release, and a rescue that could not tell that the handler had started,
   take it back.
-* **Limits** of a topic (``limits.py``) decide in ``claim`` alone: a job that waits for one stays due and
-nothing is written about it. What runs is counted by looking, so no slot can leak; ``grant`` by id asks no
-limit, but what it grants runs. A key is of one tenant. A job without one is not limited by key. * **Tenant**
-arguments narrow what is seen; None means all tenants.
+* **Limits** of a topic (``core/topic_limits.py``) are applied by ``claim`` alone, which counts running jobs:
+  no slot can leak. A job that waits for a limit stays due. ``grant`` by id ignores limits, but its jobs count
+  as running. A key belongs to one tenant, and a job without a key is not limited by key.
+* **Tenant** arguments narrow the result to one tenant; None means all tenants.
+
+The last part of the module is for stores whose database belongs to a server with limits of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 from uuid import UUID
 
-from tidewheel.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.limits import HeldBack, TopicLimits
-from tidewheel.model import (
+from tidewheel.core.full_job import WholeJob
+from tidewheel.core.model import (
     Claim,
     Claimed,
     ClaimRequest,
@@ -40,6 +41,7 @@ from tidewheel.model import (
     Dependents,
     Document,
     Enqueued,
+    Failed,
     Head,
     JobFilter,
     JobRecord,
@@ -59,8 +61,9 @@ from tidewheel.model import (
     Verdict,
     WorkerRecord,
 )
-from tidewheel.stores.joining import Untold
-from tidewheel.whole import WholeJob
+from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.stores.external_transaction import Untold
 
 MAX_BATCH = 1000
 """Most items a single call of a batch verb may carry, ``enqueue`` aside."""
@@ -311,7 +314,7 @@ class Store(Protocol):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.
-        ``Answers`` (``stores/elsewhere.py``) where something was written in the place of what was told.
+        ``Answers`` (``stores/protocol.py``) where something was written in the place of what was told.
 
         Retried and Released jobs with a cancel request end as cancelled. A job that is Retried after its last
         attempt ends as failed, whoever thought otherwise. Errors are kept as attempts.
@@ -598,3 +601,19 @@ class Store(Protocol):
         self, *, topics: Collection[str] | None = (), finished: bool = False
     ) -> AbstractAsyncContextManager[Wakeups]:
         """Hints that jobs of ``topics`` (None = any) may be due, or, with ``finished``, that jobs ended."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """A store whose ``enqueue`` may write a batch in parts, each of them whole."""
+
+    async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Write all of these or none; ``LimitExceeded`` where there are too many for that."""
+
+
+class Answers(list[bool]):
+    """What ``settle`` answers. ``instead``: how jobs ended that were told to be complete, by their places."""
+
+    def __init__(self, accepted: Iterable[bool] = (), instead: Mapping[int, Failed] | None = None) -> None:
+        super().__init__(accepted)
+        self.instead = dict(instead or {})

@@ -1,14 +1,18 @@
-"""Hints inside one process: told from any thread, heard on any event loop.
+"""Wake subscribers inside one process, from any thread and on any event loop.
 
-A hint is a flag, not a message: several of them before a ``wait`` are one, and none carries a promise.
+A hint is a flag, not a message: several hints before a ``wait`` count as one, and none guarantees a job.
+
+``FreedRoom`` delays hints about free places in topics with limits by 10 ms. A worker that ends a job usually
+claims the next one itself. Waking 100 workers for one place each time costs the store more than the jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import Final
 
 
 class LocalWakeups:
@@ -107,3 +111,49 @@ class WakeupHub:
 def _release(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+PATIENCE_SECONDS: Final = 0.01
+"""How long room is left to those who are here: several times what a claim takes."""
+
+
+class FreedRoom:
+    """What came free and was not taken again, by topic. Moments are monotonic, in seconds."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, int] = {}
+        self._due: dict[str, float] = {}  # when others are to be told, earliest first
+
+    def change(self, changes: Mapping[str, int], now: float) -> None:
+        """So many places of each topic came free, or were taken (less than zero)."""
+        for topic, change in changes.items():
+            free = self._free.get(topic, 0) + change
+            if free > 0:
+                self._free[topic] = free
+                self._due.setdefault(topic, now + PATIENCE_SECONDS)
+            else:
+                self._forget(topic)
+
+    def due_in(self, now: float) -> float | None:
+        """Seconds until others are to be told; None: there is nothing to tell."""
+        return max(0.0, next(iter(self._due.values())) - now) if self._due else None
+
+    def take_due(self, now: float) -> set[str]:
+        """Topics of which others are to be told now."""
+        if not self._due:
+            return set()
+        topics = {topic for topic, due in self._due.items() if due <= now}
+        for topic in topics:
+            self._forget(topic)
+        return topics
+
+    def take_all(self) -> set[str]:
+        """Topics of which others are to be told because nobody here will take anything any more."""
+        topics = set(self._due)
+        self._free.clear()
+        self._due.clear()
+        return topics
+
+    def _forget(self, topic: str) -> None:
+        self._free.pop(topic, None)
+        self._due.pop(topic, None)

@@ -1,23 +1,61 @@
-"""``app.telemetry``: what is told of an app's work, and by whom it wants to be heard."""
+"""``app.telemetry``: metrics of an app's work, and the tracer and listeners that observe it.
+
+``tidewheel.integrations.opentelemetry`` has a tracer.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tidewheel import lifecycle
-from tidewheel.model import Claimed, Enqueued, NewJob, RescuedJob
+from tidewheel.core.model import Claimed, Enqueued, NewJob, Outcome, RescuedJob
 from tidewheel.settings import Settings
-from tidewheel.stores.joining import Joined, Work
-from tidewheel.telemetry import figures, samples
-from tidewheel.telemetry.counting import Metrics
-from tidewheel.telemetry.figures import TopicFigures
+from tidewheel.stores.external_transaction import Joined, Work
+from tidewheel.telemetry import job_log, metric_gauges, samples
+from tidewheel.telemetry.metric_counters import Metrics
+from tidewheel.telemetry.metric_gauges import TopicFigures
 from tidewheel.telemetry.samples import Sample
-from tidewheel.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:
     from tidewheel.worker import Worker
+
+
+class EnqueueSpan(Protocol):
+    """Around one write of new jobs."""
+
+    @property
+    def jobs(self) -> Sequence[NewJob]:
+        """The same jobs with the span's context in their headers."""
+
+    def answered(self, answers: Sequence[Enqueued]) -> None: ...
+
+
+class ExecuteSpan(Protocol):
+    """Around one attempt, or one call for several jobs. It is the current one of the task that began it,
+    until that ends it.
+    """
+
+    def end(self, *outcomes: Outcome | None) -> None:
+        """One for each job, in their order; None where the lease was lost."""
+
+
+class Tracing(Protocol):
+    """Spans around the two things a job consists of."""
+
+    def enqueueing(self, jobs: Sequence[NewJob]) -> AbstractContextManager[EnqueueSpan]: ...
+
+    def executing(self, job: Claimed, task: str, worker: str) -> ExecuteSpan: ...
+
+    def executing_batch(self, jobs: Sequence[Claimed], task: str, worker: str) -> ExecuteSpan: ...
+
+    def handed_over(self, job: Claimed) -> Claimed:
+        """The job for another process, with the current span's context in its headers."""
+
+    def taken_over(self, job: Claimed) -> None:
+        """Make that context the current one, in the context variables at hand."""
+
 
 Answers = TypeVar("Answers", list[Enqueued], list[Enqueued] | None)
 
@@ -84,7 +122,7 @@ class Telemetry:
     def rescued(self, jobs: Sequence[RescuedJob]) -> None:
         """A store tells whom it brought back; on any thread."""
         if self._settings.log_jobs:
-            lifecycle.rescued(jobs)
+            job_log.rescued(jobs)
         if self.metrics is not None:
             self.metrics.rescued(jobs)
 
@@ -118,13 +156,13 @@ class Telemetry:
         they last saw of the queue.
         """
         yield from self.counted()
-        yield from figures.of_topics(self.topics())
+        yield from metric_gauges.of_topics(self.topics())
         workers = sorted(self._workers, key=lambda worker: worker.name)
         looks = [look for worker in workers if (look := worker.queue) is not None]
         if looks:
-            yield from figures.of_queue(min(looks, key=lambda look: look.age_seconds))
+            yield from metric_gauges.of_queue(min(looks, key=lambda look: look.age_seconds))
         for worker in workers:
-            yield from figures.of_worker(worker.health())
+            yield from metric_gauges.of_worker(worker.health())
 
     def topics(self) -> tuple[TopicFigures, ...]:
         """The busiest, as one of its workers saw them last."""

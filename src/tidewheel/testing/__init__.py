@@ -14,10 +14,15 @@ TYPE_CHECKING = False  # as type checkers know it
 if TYPE_CHECKING:
     from typing import Any
 
-    from tidewheel.testing.apps import enqueued, in_memory, inline
+    from tidewheel.testing.app_helpers import enqueued, in_memory, inline
     from tidewheel.testing.clock import FrozenClock
 
-_HOME_OF = {"FrozenClock": "clock", "enqueued": "apps", "in_memory": "apps", "inline": "apps"}
+_HOME_OF = {
+    "FrozenClock": "clock",
+    "enqueued": "app_helpers",
+    "in_memory": "app_helpers",
+    "inline": "app_helpers",
+}
 
 
 def __getattr__(name: str) -> "Any":

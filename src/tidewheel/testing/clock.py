@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 
-from tidewheel.clock import seconds_to_microseconds, to_microseconds
+from tidewheel.core.clock import seconds_to_microseconds, to_microseconds
 from tidewheel.errors import InvalidInput
 
 _START = to_microseconds(datetime(2026, 1, 1, tzinfo=UTC))

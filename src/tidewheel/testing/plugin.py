@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.job import Job
+    from tidewheel.client.job_handle import Job
     from tidewheel.testing.clock import FrozenClock
 
 
@@ -38,7 +38,7 @@ def tidewheel_in_memory(tidewheel_app: Tidewheel) -> Iterator[Tidewheel]:
     """The app on an empty store in memory, for the length of a test. It is open for calls that block
     (``app.sync``); a test that awaits opens it on its event loop, with ``async with tidewheel_in_memory``.
     """
-    from tidewheel.testing.apps import in_memory
+    from tidewheel.testing.app_helpers import in_memory
 
     with in_memory(tidewheel_app) as app:
         yield app
@@ -47,7 +47,7 @@ def tidewheel_in_memory(tidewheel_app: Tidewheel) -> Iterator[Tidewheel]:
 @pytest.fixture
 def tidewheel_enqueued(tidewheel_app: Tidewheel) -> Iterator[list[Job[Any]]]:
     """The jobs that the test has enqueued so far, wherever they went."""
-    from tidewheel.testing.apps import enqueued
+    from tidewheel.testing.app_helpers import enqueued
 
     with enqueued(tidewheel_app) as jobs:
         yield jobs

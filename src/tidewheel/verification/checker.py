@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidewheel.verification.history import Event, Result
-from tidewheel.verification.lives import Book
-from tidewheel.verification.rules import RULES, orphans
+from tidewheel.verification.invariants import RULES, orphans
+from tidewheel.verification.job_histories import Book
 
 MOST_FINDINGS = 20
 """Of one rule that are told; a store that is broken breaks a rule thousands of times."""

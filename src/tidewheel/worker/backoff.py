@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from tidewheel.core.jitter import jitter
 from tidewheel.errors import UsedAfterFork
-from tidewheel.jitter import jitter
-from tidewheel.worker.waiting import Recovery
+from tidewheel.worker.async_waits import Recovery
 
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 30.0

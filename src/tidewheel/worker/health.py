@@ -1,12 +1,19 @@
-"""How a worker is doing, as it knows without asking anybody."""
+"""Worker health, judged from the worker's own state without a call to the store.
+
+``LoopLag`` measures how late the event loop runs callbacks that are ready: a long delay means that a handler
+blocks the loop.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
-from tidewheel.telemetry.figures import QueueFigures
+from tidewheel.core.clock import Clock
+from tidewheel.telemetry.metric_gauges import QueueFigures
 
 BLOCKED_SECONDS: Final = 10.0
 """An event loop that has been silent for so long starts and ends nothing: the worker is not ready."""
@@ -101,3 +108,39 @@ def judge(
         failing=failing,
         queue=queue,
     )
+
+
+class LoopLag:
+    """Asked from another thread, so that a loop that never answers is known to be late all the same."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], None], clock: Clock) -> None:
+        self._call_soon = call_soon
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asked_at: float | None = None  # None: the last question was answered
+        self._worst = 0.0
+
+    def ask(self) -> None:
+        """Have the loop answer; nothing while an earlier question is open."""
+        with self._lock:
+            if self._asked_at is not None:
+                return
+            self._asked_at = self._clock.monotonic()
+        self._call_soon(self._answer)
+
+    def silent_seconds(self) -> float:
+        """For how long a question has been open."""
+        with self._lock:
+            return 0.0 if self._asked_at is None else self._clock.monotonic() - self._asked_at
+
+    def take_worst(self) -> float:
+        """The longest delay since the last call, in seconds; an open question counts as it stands."""
+        with self._lock:
+            worst, self._worst = self._worst, 0.0
+            return worst if self._asked_at is None else max(worst, self._clock.monotonic() - self._asked_at)
+
+    def _answer(self) -> None:
+        with self._lock:
+            if self._asked_at is not None:
+                self._worst = max(self._worst, self._clock.monotonic() - self._asked_at)
+                self._asked_at = None

@@ -1,19 +1,39 @@
-"""Who is told of what a worker does: the log of jobs' lives, the metrics. Nobody, where neither is wanted."""
+"""Report claims, settlements and pruning of a worker to its job log and its metrics.
+
+The job log is written if the setting ``log_jobs`` is on. A worker with neither log nor metrics has no
+observers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidewheel.clock import MICROSECONDS, Clock
-from tidewheel.model import Claimed, Settlement, State
+from tidewheel.core.clock import MICROSECONDS, Clock
+from tidewheel.core.model import Claimed, Settlement, State
 from tidewheel.settings import Settings
-from tidewheel.worker.held import Held
-from tidewheel.worker.journal import Journal
+from tidewheel.telemetry import job_log
+from tidewheel.worker.active_jobs import Held
 
 if TYPE_CHECKING:
-    from tidewheel.telemetry.counting import Metrics
+    from tidewheel.telemetry.metric_counters import Metrics
     from tidewheel.telemetry.telemetry import Telemetry
+
+
+class Journal:
+    """That a lost worker's job came back is told by the store, which knows first (``lifecycle.rescued``)."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+
+    def claimed(self, jobs: Sequence[Claimed]) -> None:
+        for job in jobs:
+            job_log.claimed(job, self._worker)
+
+    def settled(self, batch: Iterable[tuple[Held, Settlement]], answers: list[bool]) -> None:
+        for (held, settlement), accepted in zip(batch, answers, strict=True):
+            if accepted:
+                job_log.settled(held.job, settlement, self._worker)
 
 
 class Observers:

@@ -17,17 +17,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidewheel.clock import Clock
+from tidewheel.core.clock import Clock
+from tidewheel.core.model import Cancelled, Completed, Failed, Released, Retried, Settlement
 from tidewheel.errors import StoreError, StoreUnavailable, UsedAfterFork
-from tidewheel.model import Settlement
-from tidewheel.outcome import Cancelled, Completed, Failed, Released, Retried
-from tidewheel.stores.elsewhere import Answers
-from tidewheel.stores.protocol import MAX_BATCH, Store
+from tidewheel.stores.protocol import MAX_BATCH, Answers, Store
+from tidewheel.worker.active_jobs import Held, HeldJobs
+from tidewheel.worker.async_waits import Recovery, first_of
 from tidewheel.worker.backoff import Backoff, pause_after
-from tidewheel.worker.callbacks import CallbackRunner
-from tidewheel.worker.held import Held, HeldJobs
+from tidewheel.worker.callback_runner import CallbackRunner
 from tidewheel.worker.observers import Observers
-from tidewheel.worker.waiting import Recovery, first_of
 
 FULL = 5 * MAX_BATCH
 HURRIED_SECONDS = 0.2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from tidewheel.clock import Clock
+from tidewheel.core.clock import Clock
 from tidewheel.stores.protocol import MAX_BATCH
-from tidewheel.worker.held import Held
+from tidewheel.worker.active_jobs import Held
 
 MOST_PREFETCHED = 2000
 """Jobs at hand that nobody runs yet: enough for the next claim to be answered before they run out."""

@@ -18,43 +18,39 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from tidewheel.clock import Clock, SystemClock
+from tidewheel.core.clock import Clock, SystemClock
+from tidewheel.core.jitter import jitter
+from tidewheel.core.model import Claim, ClaimRequest, Released, Settlement
+from tidewheel.core.names import check_worker_name
+from tidewheel.core.security_context import system_only
+from tidewheel.core.urls import over_http
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
-from tidewheel.isolation import find_places
-from tidewheel.jitter import jitter
-from tidewheel.limiting import declared_limits
-from tidewheel.model import Claim, ClaimRequest, Settlement
-from tidewheel.names import check_worker_name
-from tidewheel.outcome import Released
-from tidewheel.registry import Registry
-from tidewheel.security import system_only
+from tidewheel.schedules.scheduler import Scheduler
 from tidewheel.settings import Settings, override_settings
 from tidewheel.stores.protocol import Store, Wakeups
-from tidewheel.telemetry.figures import QueueFigures, TopicFigures
+from tidewheel.tasks.registry import Registry
+from tidewheel.tasks.task_location import find_places
+from tidewheel.telemetry.metric_gauges import QueueFigures, TopicFigures
 from tidewheel.telemetry.telemetry import Telemetry
-from tidewheel.urls import over_http
-from tidewheel.worker.attempt import Workplace
+from tidewheel.worker.active_jobs import Held, HeldJobs, Stop
+from tidewheel.worker.async_waits import Recovery, end, first_of
 from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.batches import BatchRunner, MoreJobs
-from tidewheel.worker.callbacks import CallbackRunner
-from tidewheel.worker.declaring import declare_limits
-from tidewheel.worker.events import STOPPED_SECONDS, Events
-from tidewheel.worker.health import WorkerHealth, judge, starting
-from tidewheel.worker.held import Held, HeldJobs, Stop
-from tidewheel.worker.janitor import Janitor
-from tidewheel.worker.keeper import Keeper
-from tidewheel.worker.keeper_thread import Beside, KeeperThread, OnDeath
-from tidewheel.worker.lag import LoopLag
+from tidewheel.worker.batch_runner import BatchRunner, MoreJobs
+from tidewheel.worker.callback_runner import CallbackRunner
+from tidewheel.worker.declared_limits import declare_limits, declared_limits
+from tidewheel.worker.executor import Workplace
+from tidewheel.worker.health import LoopLag, WorkerHealth, judge, starting
+from tidewheel.worker.heartbeat import Registrar
+from tidewheel.worker.lease_keeper import Beside, Keeper, KeeperThread, OnDeath
 from tidewheel.worker.observers import observers_of
-from tidewheel.worker.outlook import Outlook
-from tidewheel.worker.registrar import Registrar
-from tidewheel.worker.runner import Runner
-from tidewheel.worker.scheduler import Scheduler
+from tidewheel.worker.queue_sampler import Outlook
 from tidewheel.worker.settler import Settler, Tally
 from tidewheel.worker.signals import stop_signals
+from tidewheel.worker.slot_runner import Runner
 from tidewheel.worker.slots import Slots
-from tidewheel.worker.stuck import Stuck
-from tidewheel.worker.waiting import Recovery, end, first_of
+from tidewheel.worker.store_maintenance import Janitor
+from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.worker.worker_run import STOPPED_SECONDS, Events
 
 SHORTEST_REST = 0.02
 """Seconds an idle worker rests at least, unless it is woken: how late a delayed job may start for this."""

@@ -6,12 +6,22 @@ import random
 import zlib
 from collections.abc import Sequence
 
-from tidewheel.clock import Clock, seconds_to_microseconds
+from tidewheel.core.clock import Clock, seconds_to_microseconds
+from tidewheel.core.model import (
+    Claim,
+    ClaimRequest,
+    Enqueued,
+    JobFilter,
+    Lease,
+    NewJob,
+    Page,
+    Rescued,
+    State,
+)
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import Claim, ClaimRequest, Enqueued, JobFilter, Lease, NewJob, Page, Rescued, State
-from tidewheel.stores.memory import MemoryStore, writing
-from tidewheel.stores.memory.book import Book
-from tidewheel.stores.memory.job import Job
+from tidewheel.stores.memory import MemoryStore, settlements
+from tidewheel.stores.memory.job_rows import Job
+from tidewheel.stores.memory.job_table import Book
 from tidewheel.stores.protocol import MAX_BATCH
 
 SECOND = 1_000_000
@@ -186,7 +196,7 @@ class UsesWorkersClocks(Broken):
     async def claim(self, request: ClaimRequest) -> Claim:
         wrong_by = zlib.crc32(request.worker.encode()) % (6 * SECOND) - 3 * SECOND
         with self._verb() as book:
-            return writing.claim(book, request, self._clock.now() + wrong_by)
+            return settlements.claim(book, request, self._clock.now() + wrong_by)
 
 
 class RescuesLate(Broken):
@@ -203,7 +213,7 @@ class RescuesLate(Broken):
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         with self._verb() as book:
-            return writing.rescue(book, self._clock.now() - 3 * SECOND, limit)
+            return settlements.rescue(book, self._clock.now() - 3 * SECOND, limit)
 
 
 class RefusesExtensions(Broken):

@@ -7,8 +7,8 @@ from functools import cache
 
 from tests.faults.simulation.process import here
 from tidewheel import Cancel, Context, Fail, RetryAfter, Snooze, Tidewheel
-from tidewheel.registry import Registry
-from tidewheel.retry import Retry
+from tidewheel.core.retry import Retry
+from tidewheel.tasks.registry import Registry
 from tidewheel.verification.history import Ended, Started, Trouble
 
 TASKS = ("alpha", "beta", "gamma")

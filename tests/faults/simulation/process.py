@@ -9,10 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from tests.faults.simulation.loop import SimulatedLoop, Timeline
-from tidewheel.clock import MICROSECONDS
+from tidewheel.core.clock import MICROSECONDS
 from tidewheel.verification.history import Died, Event, Froze, Thawed
-from tidewheel.worker.keeper import Keeper
-from tidewheel.worker.keeper_thread import OnDeath
+from tidewheel.worker.lease_keeper import Keeper, OnDeath
 
 EPOCH = 1_767_225_600 * MICROSECONDS
 """When simulated time begins, by the store's clock: the first of January 2026."""

@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from tests.faults.simulation.handlers import TASKS
+from tidewheel.core.model import JobFilter, NewJob
 from tidewheel.errors import StoreError
-from tidewheel.model import JobFilter, NewJob
 from tidewheel.verification.history import Listed
 
 if TYPE_CHECKING:

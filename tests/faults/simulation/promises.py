@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tidewheel.verification.history import Event
-from tidewheel.verification.lives import Book, Lease, Life, Span
+from tidewheel.verification.job_histories import Book, Lease, Life, Span
 
 TICK = 0.5
 """How often the keeper looks at least."""

@@ -9,8 +9,8 @@ import pytest
 from tests.faults.simulation import process, world
 from tests.faults.simulation.broken import BUGS, Broken, RefusesExtensions
 from tests.faults.simulation.world import Outcome, simulate
-from tidewheel.worker.held import Held
-from tidewheel.worker.keeper import Keeper
+from tidewheel.worker.active_jobs import Held
+from tidewheel.worker.lease_keeper import Keeper
 
 MOST_SEEDS = 150
 """A bug that hides for longer than that would need better faults."""

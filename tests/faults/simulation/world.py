@@ -23,15 +23,15 @@ from tests.faults.simulation.process import EPOCH, OwnClock, Process, SimulatedT
 from tests.faults.simulation.producers import Producer
 from tests.faults.simulation.promises import Known, broken_promises
 from tests.faults.simulation.scheduler import Scheduler, TooManySteps
-from tidewheel.clock import MICROSECONDS, Clock
+from tidewheel.core.clock import MICROSECONDS, Clock
+from tidewheel.core.jitter import GENERATOR
 from tidewheel.errors import StoreUnavailable, WorkerStuck
-from tidewheel.jitter import GENERATOR
 from tidewheel.settings import Settings
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.protocol import Store
 from tidewheel.verification.checker import Report, Violation, check
 from tidewheel.verification.history import Counted, Event, Quiet, Stored, Trouble, encode
-from tidewheel.verification.recording import RecordingStore
+from tidewheel.verification.recording_store import RecordingStore
 from tidewheel.worker import Worker
 
 QUIET_WITHIN = 90.0

@@ -8,9 +8,17 @@ from pathlib import Path
 from uuid import UUID
 
 from tests.faults.sqlite.workloads import OUTPUT_SIZE, RESULT, payload_of
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, JobFilter, JobRecord, Lane, NewJob, Settlement, State
-from tidewheel.outcome import Completed
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    ClaimRequest,
+    Completed,
+    JobFilter,
+    JobRecord,
+    Lane,
+    NewJob,
+    Settlement,
+    State,
+)
 from tidewheel.stores.sqlite import SqliteStore
 
 

@@ -9,10 +9,18 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from tests.faults.sqlite.workloads import RESULT, new_job
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    ClaimRequest,
+    Completed,
+    JobError,
+    JobFilter,
+    Lane,
+    NewJob,
+    Retried,
+    Settlement,
+)
 from tidewheel.errors import StoreError
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, JobError, JobFilter, Lane, NewJob, Settlement
-from tidewheel.outcome import Completed, Retried
 from tidewheel.stores.sqlite import SqliteStore
 
 PAGE = 4096

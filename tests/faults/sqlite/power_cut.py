@@ -20,7 +20,7 @@ from uuid import UUID
 from tests.faults.sqlite.checks import jobs_after
 from tests.faults.sqlite.replay import Disk, Variant
 from tests.faults.sqlite.tracing import CHANGING, Call, Tracing, lasting, read_log, refused, strace
-from tidewheel.model import State
+from tidewheel.core.model import State
 
 LONGEST_WRITE = 70_000
 """Bytes of one call that are recorded; SQLite writes a page at a time."""

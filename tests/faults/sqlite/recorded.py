@@ -13,13 +13,13 @@ import sys
 from uuid import UUID
 
 from tests.faults.sqlite.workloads import claimed, new_job
-from tidewheel.stores.sqlite import SqliteStore, checkpoint
+from tidewheel.stores.sqlite import SqliteStore, wal_checkpoint
 
 CALLERS = 4
 
 
 async def main(url: str, acknowledgements: str, rounds: int) -> None:
-    checkpoint.CHECKPOINT_BYTES = 120_000  # type: ignore[misc]
+    wal_checkpoint.CHECKPOINT_BYTES = 120_000  # type: ignore[misc]
     record = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def acknowledged(what: str, job_id: UUID) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from tests.faults.sqlite.checks import jobs_after, reopened, works
 from tests.faults.sqlite.workloads import new_job
+from tidewheel.core.model import JobFilter
 from tidewheel.errors import StoreError, StoreUnavailable
-from tidewheel.model import JobFilter
 from tidewheel.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts and open files that can be removed")

@@ -17,8 +17,8 @@ from tests.faults.sqlite.checks import reopened
 from tests.patience import PATIENCE
 from tests.worker.helpers import until, working
 from tidewheel import Context, Job, Retry, Tidewheel
+from tidewheel.core.model import Claim, ClaimRequest
 from tidewheel.errors import StoreUnavailable
-from tidewheel.model import Claim, ClaimRequest
 
 OUTSIDER = """
 import sqlite3, sys

@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from uuid import UUID
 
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import ClaimRequest, Completed, Lane, NewJob, NewStep, Report, Settlement
 from tidewheel.errors import StoreError
-from tidewheel.ids import new_id
-from tidewheel.model import ClaimRequest, Lane, NewJob, NewStep, Report, Settlement
-from tidewheel.outcome import Completed
-from tidewheel.stores.sqlite import SqliteStore, checkpoint
+from tidewheel.stores.sqlite import SqliteStore, wal_checkpoint
 from tidewheel.stores.sqlite.location import parse_url
 
 RESULT = b'"done"'
@@ -159,7 +158,7 @@ async def start_for_the_first_time(stage: Stage) -> None:
 
 async def commit_and_checkpoint(stage: Stage) -> None:
     """A log so short that each commit is followed by a restart of it, and then the end, which removes it."""
-    checkpoint.CHECKPOINT_BYTES = 4096  # type: ignore[misc]
+    wal_checkpoint.CHECKPOINT_BYTES = 4096  # type: ignore[misc]
     store = await stage.opened()
     stage.ready()
     for _ in range(3):
@@ -168,7 +167,7 @@ async def commit_and_checkpoint(stage: Stage) -> None:
 
 
 async def checkpoint_on_a_failing_disk(stage: Stage) -> None:
-    checkpoint.CHECKPOINT_BYTES = 4096  # type: ignore[misc]
+    wal_checkpoint.CHECKPOINT_BYTES = 4096  # type: ignore[misc]
     store = await stage.opened()
     stage.ready()
     for _ in range(5):

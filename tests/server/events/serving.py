@@ -14,10 +14,10 @@ from tests.patience import PATIENCE
 from tidewheel import SecurityContext, Tidewheel
 from tidewheel.access.caller import Caller, CallerKind
 from tidewheel.server import create_api
-from tidewheel.server.app import Api
+from tidewheel.server.api import Api
+from tidewheel.server.api_server import ApiServer, listen
 from tidewheel.server.problems import NOT_AUTHENTICATED, Problem
 from tidewheel.server.route import Permission
-from tidewheel.server.running import ApiServer, listen
 
 
 class OpenGate:

@@ -9,10 +9,9 @@ import pytest
 
 from tests.server.events.serving import Served, Told
 from tidewheel import Job, TopicStats
-from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
-from tidewheel.outcome import Completed, Outcome, Retried
-from tidewheel.server.events import watcher
-from tidewheel.server.events.ring import Ring
+from tidewheel.core.model import ClaimRequest, Completed, JobError, Lane, Outcome, Retried, Settlement
+from tidewheel.server.events import change_poller
+from tidewheel.server.events.ring_buffer import Ring
 
 BOOM = JobError("boom", "it broke")
 
@@ -172,7 +171,7 @@ async def test_a_hint_that_comes_before_its_commit_is_not_wasted(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite rings first and commits then: who looks at once sees nothing, and has to look again."""
-    monkeypatch.setattr(watcher, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(change_poller, "LOOK_SECONDS", 600.0)
     async with server.listen() as client:
         topics = server.app.topics
         early = [await topics()]

@@ -12,9 +12,10 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.events.serving import Served, served
 from tidewheel import SecurityContext, Tidewheel, acting_as
-from tidewheel.server import running
-from tidewheel.server.events import broadcast, stream
-from tidewheel.server.events.ring import AboutTopic, Kind
+from tidewheel.server import api_server
+from tidewheel.server.events import broadcaster
+from tidewheel.server.events.ring_buffer import AboutTopic, Kind
+from tidewheel.server.routes import event_routes
 
 REQUEST = b"GET /api/jobs/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer root\r\n\r\n"
 
@@ -74,7 +75,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given time, and then its connection ends whatever it has not taken; others are not held up."""
-    monkeypatch.setattr(stream, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(event_routes, "WRITE_SECONDS", 0.3)
     stuck = connect(receive_buffer=4096)
     await begin(server, stuck)
     async with server.listen() as reader:
@@ -93,9 +94,9 @@ async def test_a_request_that_follows_too_early_leaves_nothing_behind(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server reads nothing more from such a client, so only a write tells that it has gone."""
-    for module in (broadcast, stream):
+    for module in (broadcaster, event_routes):
         monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
     client = connect()
     await begin(server, client, REQUEST + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     client.close()
@@ -115,9 +116,9 @@ async def test_a_body_without_end_is_not_swallowed(server: Served) -> None:
 
 async def test_a_quiet_stream_gets_heartbeats(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the place in the ring, so that it can be resumed from there."""
-    for module in (broadcast, stream):
+    for module in (broadcaster, event_routes):
         monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
     async with server.listen({"topic": "mine"}) as client:
         first = client.last_id
         await server.app.enqueue("other")
@@ -129,7 +130,7 @@ async def test_a_quiet_stream_gets_heartbeats(server: Served, monkeypatch: pytes
 
 async def test_there_is_a_limit_for_all_and_one_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond it one is told to come back later; who leaves makes room."""
-    monkeypatch.setattr(broadcast, "MAX_PER_CREDENTIAL", 2)
+    monkeypatch.setattr(broadcaster, "MAX_PER_CREDENTIAL", 2)
     async with Tidewheel("memory://", max_event_streams=3) as app, served(app) as server:
         server.gate.admit("acme", SecurityContext("acme"))
         async with server.listen(who="acme"), server.listen(who="acme"):
@@ -147,7 +148,7 @@ async def test_there_is_a_limit_for_all_and_one_for_each(monkeypatch: pytest.Mon
 
 async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its streams and the jobs it listens to are counted; a refusal says nothing about other tenants."""
-    monkeypatch.setattr(broadcast, "MAX_TENANT_JOBS", 3)
+    monkeypatch.setattr(broadcaster, "MAX_TENANT_JOBS", 3)
     settings: dict[str, Any] = {"max_event_streams": 4, "max_tenant_event_streams": 2}
     async with Tidewheel("memory://", **settings) as app, served(app) as server:
         jobs = []
@@ -183,7 +184,7 @@ async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     """All streams end at once and in order, and one that cannot is cut: nobody is waited for."""
-    monkeypatch.setattr(running, "LAST_SECONDS", 60.0)  # so that it is not the server that ends them
+    monkeypatch.setattr(api_server, "LAST_SECONDS", 60.0)  # so that it is not the server that ends them
     async with Tidewheel("memory://") as app:
         async with served(app) as server:
             stuck = connect(receive_buffer=4096)
@@ -196,7 +197,7 @@ async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch)
             server.server.stop()
             for client in clients:
                 assert await client.rest() == []
-                assert client.comments == [broadcast.GOOD_BYE]
+                assert client.comments == [broadcaster.GOOD_BYE]
                 await client.__aexit__()
             async with asyncio.timeout(PATIENCE):
                 while server.api.broadcast.listeners:

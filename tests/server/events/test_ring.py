@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from tidewheel.server.events.listener import Credential, Listener
-from tidewheel.server.events.ring import AboutJob, AboutTopic, Kind, Ring
-from tidewheel.server.events.view import View, Wish
+from tidewheel.server.events.broadcaster import Credential, Listener
+from tidewheel.server.events.ring_buffer import AboutJob, AboutTopic, Kind, Ring
+from tidewheel.server.events.subscription import View, Wish
 
 
 def topic(name: str) -> AboutTopic:

@@ -10,11 +10,11 @@ from tests.patience import PATIENCE
 from tests.server.events.serving import Served, served
 from tests.server.events.test_events import finish
 from tidewheel import SecurityContext, Tidewheel, acting_as
-from tidewheel.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
-from tidewheel.ids import new_id
-from tidewheel.server.events import broadcast
-from tidewheel.server.events.ring import AboutTopic
-from tidewheel.server.events.view import View, Wish
+from tidewheel.core.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
+from tidewheel.core.ids import new_id
+from tidewheel.server.events import broadcaster
+from tidewheel.server.events.ring_buffer import AboutTopic
+from tidewheel.server.events.subscription import View, Wish
 
 
 async def enqueue(server: Served, tenant: str, topic: str) -> str:
@@ -90,8 +90,8 @@ async def test_a_rule_about_jobs_gives_jobs_and_no_counts(server: Served) -> Non
 
 async def test_keys_and_rules_decide_in_earnest(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a real key under a real rule: its topics, no others, until it is revoked."""
-    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
     rule = 'topic = "mail" && tenant = @request.auth.tenant'
     async with Tidewheel("memory://", manage_rule=rule) as app, served(app, guarded=True) as server:
         key = await app.access.create_key(tenant="acme", scopes=["read"])
@@ -109,7 +109,7 @@ async def test_keys_and_rules_decide_in_earnest(monkeypatch: pytest.MonkeyPatch)
             assert (told.data["topic"], told.data["pending"]) == ("mail", 1)
             await app.access.revoke_key(key.info.id)
             assert await client.rest() == []
-            assert client.comments == [broadcast.NOT_GOOD]
+            assert client.comments == [broadcaster.NOT_GOOD]
 
 
 def test_a_rule_about_topics_narrows_them() -> None:
@@ -157,14 +157,14 @@ async def test_a_wish_that_makes_no_sense_is_refused(server: Served) -> None:
 
 async def test_a_revoked_key_ends_its_streams(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within seconds, with a word; others go on."""
-    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
     server.gate.admit("acme", SecurityContext("acme"))
     server.gate.admit("beta", SecurityContext("beta"))
     async with server.listen(who="acme") as revoked, server.listen(who="beta") as other:
         del server.gate.callers["acme"]
         assert await revoked.rest() == []
-        assert revoked.comments == [broadcast.NOT_GOOD]
+        assert revoked.comments == [broadcaster.NOT_GOOD]
         await enqueue(server, "beta", "t")
         assert (await other.event()).kind == "topic"
 
@@ -173,8 +173,8 @@ async def test_a_key_that_sees_something_else_has_to_come_again(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream shows what its caller could see when it began; when that changes it ends."""
-    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
     server.gate.admit("acme", SecurityContext("acme"))
     async with server.listen(who="acme") as client:
         server.gate.admit("acme", SecurityContext("beta"))
@@ -183,8 +183,8 @@ async def test_a_key_that_sees_something_else_has_to_come_again(
 
 async def test_a_store_that_is_away_ends_no_stream(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a key is good cannot be told then; listeners are told of the trouble, and of its end."""
-    monkeypatch.setattr(broadcast, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcast, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
     asked = asyncio.Event()
 
     async def away(*_: object, **__: object) -> None:

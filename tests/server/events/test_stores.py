@@ -13,7 +13,7 @@ from tests.server.events.serving import served
 from tests.server.events.test_events import BOOM, entries, finish
 from tests.worker.helpers import working
 from tidewheel import SecurityContext, Tidewheel, acting_as
-from tidewheel.outcome import Retried
+from tidewheel.core.model import Retried
 
 
 @pytest.mark.parametrize("store", URLS)

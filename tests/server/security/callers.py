@@ -15,12 +15,12 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tidewheel.access.api_keys import PREFIX
 from tidewheel.access.caller import DEFAULT_SCOPES, Scope
-from tidewheel.access.keys import PREFIX
 from tidewheel.app import Tidewheel
-from tidewheel.clock import MICROSECONDS
-from tidewheel.model import ROOT_TENANT
-from tidewheel.server.gate import COOKIE
+from tidewheel.core.clock import MICROSECONDS
+from tidewheel.core.model import ROOT_TENANT
+from tidewheel.server.authentication import COOKIE
 from tidewheel.testing.clock import FrozenClock
 
 ACME: Final = "acme"

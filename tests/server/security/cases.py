@@ -15,23 +15,22 @@ import msgspec
 
 from tests.server.security.callers import SUPERUSER
 from tests.server.security.world import ACMES, NOBODYS_ID, OWNERS, TARGETS, Target, World
-from tidewheel.server.bulk import BulkBody
-from tidewheel.server.copying import CopyBody
-from tidewheel.server.enqueueing import EnqueueBody, EnqueueManyBody
-from tidewheel.server.keys import KeyBody
-from tidewheel.server.limits import LimitsBody
 from tidewheel.server.route import Route
 from tidewheel.server.routes import EVERYTHING
-from tidewheel.server.schedules import NewScheduleBody, ScheduleBody
-from tidewheel.server.session import LoginBody
-from tidewheel.server.states import StatesBody
-from tidewheel.server.superusers import PasswordBody, SuperuserBody
-from tidewheel.server.topics import KickBody, PauseBody
-from tidewheel.server.work.beating import LeaveBody, WorkerBody
-from tidewheel.server.work.leases import ExtendBody, LeaseBody, LeasesBody, StartBody
-from tidewheel.server.work.reporting import ReportsBody
-from tidewheel.server.work.reserving import ReserveBody
-from tidewheel.server.work.settling import SettleBody
+from tidewheel.server.routes.bulk_routes import BulkBody
+from tidewheel.server.routes.copy_routes import CopyBody
+from tidewheel.server.routes.enqueue_routes import EnqueueBody, EnqueueManyBody
+from tidewheel.server.routes.job_routes import StatesBody
+from tidewheel.server.routes.key_routes import KeyBody
+from tidewheel.server.routes.lease_routes import ExtendBody, LeaseBody, LeasesBody, ReportsBody, StartBody
+from tidewheel.server.routes.limit_routes import LimitsBody
+from tidewheel.server.routes.reserve_routes import ReserveBody
+from tidewheel.server.routes.schedule_routes import NewScheduleBody, ScheduleBody
+from tidewheel.server.routes.session_routes import LoginBody
+from tidewheel.server.routes.settle_routes import SettleBody
+from tidewheel.server.routes.superuser_routes import PasswordBody, SuperuserBody
+from tidewheel.server.routes.topic_routes import KickBody, PauseBody
+from tidewheel.server.routes.worker_routes import LeaveBody, WorkerBody
 
 NAME, PASSWORD = SUPERUSER.split(":")
 LEASE: Final = {"id": str(NOBODYS_ID), "fence": 1}

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from tests.patience import PATIENCE
-from tidewheel.server.app import Api
+from tidewheel.server.api import Api
 
 
 @dataclass(frozen=True, slots=True)

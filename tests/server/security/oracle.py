@@ -9,7 +9,7 @@ from tests.server.security.callers import Caller
 from tests.server.security.cases import AFTER, NO_SCHEDULE, NO_SUPERUSER, NOBODY, Case
 from tests.server.security.world import ACMES, Rules, Target
 from tidewheel.access.caller import Scope
-from tidewheel.model import ROOT_TENANT
+from tidewheel.core.model import ROOT_TENANT
 from tidewheel.server.route import Permission
 
 

@@ -20,7 +20,7 @@ async def test_details_of_any_size_neither_stop_an_action_nor_its_line(
     """Every recorded route answers as it does for short details, and its line has the outcome."""
     surprises = Surprises()
     async with world(Rules.CLOSED, published) as made:
-        monkeypatch.setattr("tidewheel.access.audit.MAX_DETAIL_BYTES", 1)
+        monkeypatch.setattr("tidewheel.access.audit_log.MAX_DETAIL_BYTES", 1)
         caller = made.caller(CALLER)
         asked = 0
         for case in cases():

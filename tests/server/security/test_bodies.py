@@ -17,9 +17,9 @@ from tests.server.security.callers import PublishedKey
 from tests.server.security.cases import BODIES, PARAMETER, Case, cases
 from tests.server.security.test_secrets import MANAGER, READER, SUPER
 from tests.server.security.world import ACMES, NOBODYS_ID, Rules, World, dump, world
-from tidewheel.server.enqueueing import EnqueueBody
 from tidewheel.server.route import Route
 from tidewheel.server.routes import ROUTES
+from tidewheel.server.routes.enqueue_routes import EnqueueBody
 
 NOBODYS = (
     *("state", "status", "tenant", "tenant_id", "fence", "attempt", "attempts", "id", "number", "superuser"),

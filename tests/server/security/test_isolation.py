@@ -16,11 +16,19 @@ from tests.server.security.cases import Case, cases
 from tests.server.security.client import Got, ask
 from tests.server.security.world import ACMES, Rules, make_app
 from tidewheel import Job, SecurityContext, Tidewheel, acting_as
-from tidewheel.model import ClaimRequest, JobError, Lane, Settlement, WorkerRecord
-from tidewheel.outcome import Completed, Failed, Outcome
+from tidewheel.core.model import (
+    ClaimRequest,
+    Completed,
+    Failed,
+    JobError,
+    Lane,
+    Outcome,
+    Settlement,
+    WorkerRecord,
+)
 from tidewheel.server import create_api
-from tidewheel.server.app import Api
-from tidewheel.server.events.ring import AboutTopic, Kind, Ring
+from tidewheel.server.api import Api
+from tidewheel.server.events.ring_buffer import AboutTopic, Kind, Ring
 from tidewheel.testing.clock import FrozenClock
 
 KINDS: dict[str, dict[str, Any]] = {

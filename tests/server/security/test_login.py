@@ -9,7 +9,7 @@ import pytest
 from tests.server.security.callers import SUPERUSER, PublishedKey
 from tests.server.security.client import Got, ask
 from tests.server.security.world import Rules, World, world
-from tidewheel.server.gate import COOKIE
+from tidewheel.server.authentication import COOKIE
 
 NAME, PASSWORD = SUPERUSER.split(":")
 

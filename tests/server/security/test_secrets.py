@@ -14,8 +14,7 @@ from tests.server.security.cases import cases
 from tests.server.security.oracle import Expected, expected
 from tests.server.security.world import Rules, World, world
 from tidewheel import SecurityContext, acting_as
-from tidewheel.model import ClaimRequest, JobError, Lane, Settlement
-from tidewheel.outcome import Failed
+from tidewheel.core.model import ClaimRequest, Failed, JobError, Lane, Settlement
 from tidewheel.server.redaction import Redaction
 
 SECRET = "s3cr3t-hunter2"  # noqa: S105 - what must not be found

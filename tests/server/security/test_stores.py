@@ -17,7 +17,7 @@ from tests.server.security.test_secrets import MANAGER, READER, SUPER, TOPICAL
 from tests.server.security.world import Rules, World, world
 from tests.stores.urls import STORES
 from tidewheel import Every
-from tidewheel.model import JobFilter
+from tidewheel.core.model import JobFilter
 
 CALLERS = {
     "nobody",

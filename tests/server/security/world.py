@@ -21,9 +21,9 @@ from tests.server.security.callers import (
 )
 from tests.server.security.client import Got, ask
 from tidewheel import SecurityContext, Tidewheel, acting_as
-from tidewheel.model import ROOT_TENANT
+from tidewheel.core.model import ROOT_TENANT
 from tidewheel.server import create_api
-from tidewheel.server.app import Api
+from tidewheel.server.api import Api
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock

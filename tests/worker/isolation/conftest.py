@@ -11,8 +11,8 @@ from tests.worker.conftest import URLS
 from tests.worker.isolation import handlers
 from tidewheel import Tidewheel
 from tidewheel.testing import in_memory
-from tidewheel.worker.held import Stop
-from tidewheel.worker.processes import process
+from tidewheel.worker.active_jobs import Stop
+from tidewheel.worker.processes import handler_process
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -48,7 +48,7 @@ async def warm(warm_worker: Tidewheel) -> AsyncIterator[Tidewheel]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers have a tenth of a second to obey, and another one to clean up."""
     for why in (Stop.CANCEL, Stop.TIMEOUT):
-        monkeypatch.setitem(process.PATIENCE, why, (0.1, 0.1))
+        monkeypatch.setitem(handler_process.PATIENCE, why, (0.1, 0.1))
 
 
 @pytest.fixture

@@ -19,10 +19,9 @@ from tests.worker.helpers import state_is, until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
 from tidewheel import Job, Tidewheel
-from tidewheel.model import Lease, Settlement
-from tidewheel.outcome import Released
-from tidewheel.worker.processes import pool, process, starting
-from tidewheel.worker.processes.process import Process
+from tidewheel.core.model import Lease, Released, Settlement
+from tidewheel.worker.processes import handler_process, pool
+from tidewheel.worker.processes.handler_process import Process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
@@ -261,7 +260,7 @@ async def test_a_machine_without_room_for_a_process_costs_no_attempt(
 ) -> None:
     """The job is given back and offered again; what it met was not its doing."""
     monkeypatch.setattr(pool, "NO_ROOM_DELAY", 0.05)
-    start = starting.start_interpreter
+    start = handler_process.start_interpreter
     errors = [BlockingIOError(errno.EAGAIN, "no more processes"), OSError(errno.EMFILE, "no more files")]
 
     def start_if_there_is_room(connection: socket.socket) -> Any:
@@ -269,7 +268,7 @@ async def test_a_machine_without_room_for_a_process_costs_no_attempt(
             raise errors.pop()
         return start(connection)
 
-    monkeypatch.setattr(process, "start_interpreter", start_if_there_is_room)
+    monkeypatch.setattr(handler_process, "start_interpreter", start_if_there_is_room)
     async with working(memory_app) as worker:
         job = await handlers.pid.options(max_attempts=1).enqueue()
         await job.result(timeout=PATIENCE)

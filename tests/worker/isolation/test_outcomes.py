@@ -14,8 +14,8 @@ from tests.worker.helpers import until, working
 from tests.worker.isolation import handlers
 from tests.worker.isolation.alive import is_alive
 from tidewheel import Job, JobCancelled, JobFailed, Task, Tidewheel
-from tidewheel.ids import new_id
-from tidewheel.model import NewJob
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import NewJob
 from tidewheel.worker.processes import pool
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.worker.isolation import handlers
 from tidewheel import ConfigurationError, Tidewheel
-from tidewheel.isolation import find_place
+from tidewheel.tasks.task_location import find_place
 from tidewheel.testing import in_memory, inline
-from tidewheel.worker.processes.loading import find_task
+from tidewheel.worker.processes.child import find_task
 
 
 def work() -> None: ...
@@ -129,7 +129,7 @@ async def test_code_without_a_file_is_refused() -> None:
     """An interactive session cannot be imported by anybody."""
     program = """
         from tidewheel import Tidewheel, ConfigurationError
-        from tidewheel.isolation import find_place
+        from tidewheel.tasks.task_location import find_place
         app = Tidewheel("memory://")
         @app.task(isolation="process")
         def work() -> None: ...

@@ -1,15 +1,23 @@
-"""What came of an examination and, where one was made, of a sweep: as data, for text and JSON alike."""
+"""A diagnosis as data: the findings of a check and, with ``--verify``, of a sweep.
+
+The text report and the JSON are made from the same diagnosis. Times in the JSON are in seconds.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import platform
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from tidewheel.verification.examination import Examination
-from tidewheel.verification.rules import RULES
-from tidewheel.verification.sweep import SOUND, SOUND_PROMISE, Outcome
+from tidewheel.__about__ import __version__
+from tidewheel.builtin.file_reconciliation import Disagreement, Reconciliation
+from tidewheel.verification.fault_run import SOUND, SOUND_PROMISE, Outcome
+from tidewheel.verification.inspection import Examination
+from tidewheel.verification.invariants import NOTICE_SECONDS, RULES
 
 
 class Verdict(StrEnum):
@@ -67,3 +75,78 @@ def _promise(outcome: Outcome, name: str, text: str, examines: str | None) -> Pr
     else:
         verdict = Verdict.KEPT if examined or examines is None else Verdict.UNTRIED
     return Promise(name, text, verdict, examines, examined, findings, report.left_out.get(name, 0))
+
+
+def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Everything the report says."""
+    examination, outcome = diagnosis.examination, diagnosis.outcome
+    return {
+        "well": diagnosis.well,
+        "url": diagnosis.url,
+        "date": diagnosis.date.isoformat(),
+        "tidewheel": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count() or 1,
+        "store": examination.ground.store,
+        "settings": dict(examination.ground.settings),
+        "checked": examination.checked,
+        "sizes": dict(examination.sizes),
+        "files": None if examination.files is None else _files_json(examination.files),
+        "findings": [asdict(finding) for finding in examination.findings],
+        "verified": None if outcome is None else _outcome_json(outcome, diagnosis),
+    }
+
+
+def _files_json(files: Reconciliation) -> dict[str, Any]:
+    return {
+        "jobs": files.jobs,
+        "files": files.files,
+        "busy": files.busy,
+        "complete": files.complete,
+        "disagreements": [_disagreement_json(found) for found in files.disagreements],
+        "unknown": [_disagreement_json(found) for found in files.unknown],
+        "leftovers": [
+            {"job_id": str(found.job_id), "path": found.path, "bytes": found.size}
+            for found in files.leftovers
+        ],
+    }
+
+
+def _disagreement_json(found: Disagreement) -> dict[str, str]:
+    return {"job_id": str(found.job_id), "task": found.task, "text": found.text}
+
+
+def _outcome_json(outcome: Outcome, diagnosis: Diagnosis) -> dict[str, Any]:
+    report, plan = outcome.report, outcome.plan
+    return {
+        "kept": outcome.kept,
+        "place": outcome.place,
+        "seconds": plan.seconds,
+        "seed": plan.seed,
+        "lease": plan.lease,
+        "workers": plan.workers,
+        "producers": plan.producers,
+        "took_seconds": round(outcome.seconds, 3),
+        "faults": report.troubles,
+        "counts": report.counts,
+        "promises": [
+            {
+                "name": promise.name,
+                "promise": promise.text,
+                "verdict": promise.verdict.value,
+                "examines": promise.examines,
+                "examined": promise.examined,
+                "findings": list(promise.findings),
+                "left_out": promise.left_out,
+            }
+            for promise in promises(outcome)
+        ],
+        "recovery": {
+            "orphans": report.recovery.orphans,
+            "timed": report.recovery.timed,
+            "worst_seconds_after_lease": report.recovery.worst_after_lease,
+            "promised_seconds_after_lease": NOTICE_SECONDS,
+        },
+        "histories": None if diagnosis.histories is None else str(diagnosis.histories),
+    }

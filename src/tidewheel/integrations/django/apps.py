@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
-from tidewheel.integrations.django.databases import remember_names
+from tidewheel.integrations.django.database_urls import remember_names
 
 
 class TidewheelConfig(AppConfig):  # type: ignore[misc]

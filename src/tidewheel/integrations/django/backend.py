@@ -1,4 +1,8 @@
-"""The backend for ``TASKS``: jobs are written with Django's own connection, as part of its transaction."""
+"""The backend for ``TASKS``, and the task class that its decorator creates.
+
+Jobs are written with Django's own connection, as part of its transaction. The task class is that of Django's
+interface, plus options of Tidewheel such as ``retry`` and ``key``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import inspect
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from django.apps import apps
@@ -16,19 +21,61 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from tidewheel.borrowed.recognising import borrow
-from tidewheel.conditions import holds
+from tidewheel.client.drivers import borrow
+from tidewheel.core.conditions import holds
+from tidewheel.core.model import JobRecord
+from tidewheel.core.names import is_topic
+from tidewheel.core.retry import Retry
+from tidewheel.core.security_context import context_in_force, row_filter
 from tidewheel.errors import ConfigurationError, InvalidInput, InvalidPayload, JobNotFound
-from tidewheel.integrations.django import interface
-from tidewheel.integrations.django.databases import url_of
-from tidewheel.integrations.django.declaring import TidewheelTask, options_of
+from tidewheel.integrations.django import compat
+from tidewheel.integrations.django.database_urls import url_of
 from tidewheel.integrations.django.handlers import Handlers
 from tidewheel.integrations.django.project import ProjectApp, app_for
-from tidewheel.integrations.django.results import result_of
-from tidewheel.model import JobRecord
-from tidewheel.names import is_topic
-from tidewheel.security import context_in_force, row_filter
-from tidewheel.task import Task
+from tidewheel.integrations.django.task_results import result_of
+from tidewheel.tasks.options import ByFields, ByPayload
+from tidewheel.tasks.task import Task
+
+AS_CONFIGURED: Final[Any] = ...
+"""An option that was not given: ``None`` means something, no limit."""
+
+OF_TASKS: Final = ("max_attempts", "timeout", "retry", "expires", "key", "until", "on_duplicate")
+"""Options of Tidewheel that may be given to ``@task`` and to ``using``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TidewheelTask(compat.Task):  # type: ignore[misc]
+    """A task of Django's interface that runs with Tidewheel."""
+
+    max_attempts: int | None = AS_CONFIGURED
+    timeout: float | timedelta | None = AS_CONFIGURED
+    retry: Retry = AS_CONFIGURED
+    expires: float | timedelta | None = AS_CONFIGURED
+    key: str | ByPayload | ByFields | None = AS_CONFIGURED
+    until: Literal["pruned", "finished"] = AS_CONFIGURED
+    on_duplicate: Literal["keep", "replace"] = AS_CONFIGURED
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> TidewheelTask:
+        """The task with other defaults, for the jobs to come."""
+        given = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return replace(self, **changes, **options)
+
+
+def options_of(task: Any) -> dict[str, Any]:
+    """What a task says for Tidewheel."""
+    return {
+        name: value for name in OF_TASKS if (value := getattr(task, name, AS_CONFIGURED)) is not AS_CONFIGURED
+    }
+
 
 _KEPT_FOR_THE_TASK: Final = ("max_attempts", "timeout", "retry", "expires")
 """Options of a declared task that its Tidewheel task has as well; keys belong to calls."""
@@ -36,7 +83,7 @@ _KEPT_FOR_THE_TASK: Final = ("max_attempts", "timeout", "retry", "expires")
 _registering = threading.Lock()
 
 
-class TidewheelBackend(interface.BaseTaskBackend):  # type: ignore[misc]
+class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
     """Durable tasks in the project's own database."""
 
     task_class = TidewheelTask
@@ -54,19 +101,19 @@ class TidewheelBackend(interface.BaseTaskBackend):  # type: ignore[misc]
         """Whether it can be run; one that is seen for the first time is known to workers from then on."""
         super().validate_task(task)
         if not is_topic(task.queue_name):
-            raise interface.InvalidTask(
+            raise compat.InvalidTask(
                 f"queue_name is {task.queue_name!r}; Tidewheel takes 1 to 200 characters of A-Z a-z 0-9 _ -"
             )
         try:
             known = self._registered(task)
             known.template(self._options(task))
         except (ConfigurationError, InvalidInput) as error:
-            raise interface.InvalidTask(str(error)) from error
+            raise compat.InvalidTask(str(error)) from error
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Write the job: in ``atomic()`` as part of its transaction, otherwise at once."""
         self.validate_task(task)
-        args, kwargs = interface.normalize_json(list(args)), interface.normalize_json(dict(kwargs))
+        args, kwargs = compat.normalize_json(list(args)), compat.normalize_json(dict(kwargs))
         _check_call(task, args, kwargs)
         app = self.app
         bound = self._registered(task).options(**self._options(task))
@@ -76,7 +123,7 @@ class TidewheelBackend(interface.BaseTaskBackend):  # type: ignore[misc]
             job = bound.using(app.connection).enqueue(args=args, kwargs=kwargs)
         result = result_of(job.record, task, self.alias)
         if not job.duplicate or job.replaced:  # else nothing was: its key is taken
-            interface.signals().task_enqueued.send(type(self), task_result=result)
+            compat.signals().task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> Any:
@@ -84,7 +131,7 @@ class TidewheelBackend(interface.BaseTaskBackend):  # type: ignore[misc]
         record = self._record(result_id)
         task = None if record is None else self._declared(record.task)
         if record is None or task is None:
-            raise interface.TaskResultDoesNotExist(result_id)
+            raise compat.TaskResultDoesNotExist(result_id)
         return result_of(record, task, self.alias)
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
@@ -133,7 +180,7 @@ class TidewheelBackend(interface.BaseTaskBackend):  # type: ignore[misc]
         """Have all tasks of these modules: ``using(backend=…)`` may send any of them here."""
         for module in modules:
             for value in tuple(vars(module).values()):
-                if isinstance(value, interface.Task) and value.backend != self.alias:
+                if isinstance(value, compat.Task) and value.backend != self.alias:
                     self._own(value)
 
     def _own(self, task: Any) -> Any:
@@ -217,7 +264,7 @@ class TidewheelBackend(interface.BaseTaskBackend):  # type: ignore[misc]
 def _as_declared(task: Any) -> Any:
     """The task as its module has it: what is seen first may be one of ``using(backend=…, timeout=…)``."""
     known = getattr(sys.modules.get(task.func.__module__), task.func.__name__, None)
-    return known if isinstance(known, interface.Task) and known.func is task.func else task
+    return known if isinstance(known, compat.Task) and known.func is task.func else task
 
 
 def _check_call(task: Any, args: list[Any], kwargs: dict[str, Any]) -> None:

@@ -10,10 +10,10 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from tidewheel.context import Context
-from tidewheel.integrations.django import interface
-from tidewheel.integrations.django.results import as_enqueued, as_project, error_of, result_of
-from tidewheel.model import JobError, JobRecord
+from tidewheel.core.model import JobError, JobRecord
+from tidewheel.integrations.django import compat
+from tidewheel.integrations.django.task_results import as_enqueued, as_project, error_of, result_of
+from tidewheel.tasks.context import Context
 
 MOST_RUNNING: Final = 10_000
 """Most results kept for the signal at their end: those of jobs that were cancelled or lost stay behind."""
@@ -38,13 +38,13 @@ class Handlers:
             async def run_async(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
                 result = await sync_to_async(self._begin)(task, ctx, args, kwargs)
                 returned = await task.func(*_given(task, result, args), **kwargs)
-                return interface.normalize_json(returned)
+                return compat.normalize_json(returned)
 
             return run_async
 
         def run(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
             result = self._begin(task, ctx, args, kwargs)
-            return interface.normalize_json(task.func(*_given(task, result, args), **kwargs))
+            return compat.normalize_json(task.func(*_given(task, result, args), **kwargs))
 
         return run
 
@@ -53,7 +53,7 @@ class Handlers:
         result = self._running.pop(ctx.job.id, None)
         if result is not None:
             object.__setattr__(result, "_return_value", value)
-            self._finish(result, interface.TaskResultStatus.SUCCESSFUL)
+            self._finish(result, compat.TaskResultStatus.SUCCESSFUL)
 
     def errored(self, ctx: Context, error: JobError) -> None:
         """The store has it: an attempt errored. Where there is another one, it begins with a new result."""
@@ -65,7 +65,7 @@ class Handlers:
         result = self._running.pop(ctx.job.id, None)
         if result is not None:
             result.errors.append(error_of(error))
-            self._finish(result, interface.TaskResultStatus.FAILED)
+            self._finish(result, compat.TaskResultStatus.FAILED)
 
     def _begin(self, task: Any, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
         result = self._started(task, ctx, args, kwargs)
@@ -73,7 +73,7 @@ class Handlers:
             self._running.pop(next(iter(self._running)), None)
         self._running[ctx.job.id] = result
         # Robust: whoever listens decides nothing about the job.
-        interface.signals().task_started.send_robust(self._sender, task_result=result)
+        compat.signals().task_started.send_robust(self._sender, task_result=result)
         return result
 
     def _started(self, task: Any, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -81,10 +81,10 @@ class Handlers:
         record = self._look(ctx.job.id) if ctx.attempt > 1 else None
         before = None if record is None else result_of(record, task, self._alias)
         workers = [] if before is None else before.worker_ids[: ctx.attempt - 1]
-        return interface.TaskResult(
+        return compat.TaskResult(
             task=as_enqueued(task, priority=ctx.job.priority, topic=ctx.job.topic),
             id=str(ctx.job.id),
-            status=interface.TaskResultStatus.RUNNING,
+            status=compat.TaskResultStatus.RUNNING,
             enqueued_at=as_project(ctx.job.created_at),
             started_at=(before and before.started_at) or now,
             finished_at=None,
@@ -100,8 +100,8 @@ class Handlers:
     def _finish(self, result: Any, status: Any) -> None:
         object.__setattr__(result, "status", status)
         object.__setattr__(result, "finished_at", timezone.now())
-        interface.signals().task_finished.send(self._sender, task_result=result)
+        compat.signals().task_finished.send(self._sender, task_result=result)
 
 
 def _given(task: Any, result: Any, args: list[Any]) -> list[Any]:
-    return [interface.TaskContext(task_result=result), *args] if task.takes_context else args
+    return [compat.TaskContext(task_result=result), *args] if task.takes_context else args

@@ -20,16 +20,16 @@ from django.db.transaction import TransactionManagementError
 from django.utils.module_loading import autodiscover_modules, import_string
 
 from tidewheel.app import Tidewheel
+from tidewheel.core.model import State
+from tidewheel.core.names import suggest
+from tidewheel.core.retry import Retry
 from tidewheel.errors import ConfigurationError
-from tidewheel.integrations.django.databases import is_of_tests, url_of
-from tidewheel.integrations.django.queues import QueueRegistry
-from tidewheel.model import State
-from tidewheel.names import suggest
-from tidewheel.retry import Retry
+from tidewheel.integrations.django.database_urls import is_of_tests, url_of
+from tidewheel.integrations.django.queue_registry import QueueRegistry
 from tidewheel.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from tidewheel.stores.joining import Untold
+    from tidewheel.stores.external_transaction import Untold
 
 OWN_OPTIONS: Final = ("database", "modules", "retry", "schema")
 """What OPTIONS may say beside the settings of Tidewheel."""
@@ -132,7 +132,7 @@ class ProjectApp(Tidewheel):
         for name in self.modules:
             import_module(name)
         if _is_ours(self.alias):
-            from tidewheel.integrations.django.interface import backends
+            from tidewheel.integrations.django.compat import backends
 
             inside = (
                 f"{config.name}.{name}" for config in apps.get_app_configs() for name in ("tasks", "jobs")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from tidewheel.core.urls import shown_url
 from tidewheel.errors import ConfigurationError
-from tidewheel.urls import shown_url
 
 ROOT: Final = "/api/jobs"
 """Beneath the server's own address, which may have a path: an API can be mounted anywhere."""

@@ -10,10 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Self
 from uuid import UUID
 
-from tidewheel.clock import Clock
-from tidewheel.findings import Ailment, TaskStats
-from tidewheel.limits import TopicLimits
-from tidewheel.model import (
+from tidewheel.core.clock import Clock
+from tidewheel.core.model import (
     Claim,
     ClaimRequest,
     Count,
@@ -34,17 +32,20 @@ from tidewheel.model import (
     Verdict,
     WorkerRecord,
 )
-from tidewheel.stores.endings import check_batch
-from tidewheel.stores.http import enqueueing, statistics
-from tidewheel.stores.http.claiming import Claimers
-from tidewheel.stores.http.client import Client
+from tidewheel.core.reports import Ailment, TaskStats
+from tidewheel.core.topic_limits import TopicLimits
+from tidewheel.stores.http import enqueue as enqueue_requests
+from tidewheel.stores.http import reports as report_queries
+from tidewheel.stores.http.admin import Managing
+from tidewheel.stores.http.api_client import Client
+from tidewheel.stores.http.claims import Claimers
+from tidewheel.stores.http.job_queries import Reading
 from tidewheel.stores.http.location import locate
-from tidewheel.stores.http.managing import Managing
-from tidewheel.stores.http.reading import Reading
-from tidewheel.stores.http.refusing import Refusing
-from tidewheel.stores.http.waiting import Watch, hints_of_endings, hints_of_jobs, no_hints
-from tidewheel.stores.http.working import Working
+from tidewheel.stores.http.settlements import Working
+from tidewheel.stores.http.unsupported_verbs import Refusing
+from tidewheel.stores.http.wakeups import Watch, hints_of_endings, hints_of_jobs, no_hints
 from tidewheel.stores.protocol import MAX_BATCH, MAX_DEPENDENTS, OnRescued, StoreLimits, Wakeups
+from tidewheel.stores.terminal_errors import check_batch
 
 MOST_RUNNING: Final = 1000
 """Running jobs among which those are looked for that have run longest."""
@@ -122,10 +123,10 @@ class HttpStore(Refusing):
     # -- writing ----------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await enqueueing.enqueue(self._client, jobs, self._reading.now)
+        return await enqueue_requests.enqueue(self._client, jobs, self._reading.now)
 
     async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await enqueueing.enqueue_whole(self._client, jobs, self._reading.now)
+        return await enqueue_requests.enqueue_whole(self._client, jobs, self._reading.now)
 
     async def claim(self, request: ClaimRequest) -> Claim:
         return await self._claimers.claim(request)
@@ -189,7 +190,7 @@ class HttpStore(Refusing):
         return await self._managing.limits()
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
-        return await statistics.topics(self._client, tenant)
+        return await report_queries.topics(self._client, tenant)
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ class HttpStore(Refusing):
         await self._working.leave(name, started_at)
 
     async def workers(self) -> list[WorkerRecord]:
-        return await statistics.workers(self._client)
+        return await report_queries.workers(self._client)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -227,10 +228,10 @@ class HttpStore(Refusing):
         return await self._reading.count(where)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
-        return await statistics.stats(self._client, window_seconds, tenant)
+        return await report_queries.stats(self._client, window_seconds, tenant)
 
     async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
-        return await statistics.lanes(self._client, window_seconds, tenant)
+        return await report_queries.lanes(self._client, window_seconds, tenant)
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         """Of the newest running jobs those that were claimed longest ago."""

@@ -1,4 +1,4 @@
-"""The memory store: every verb of the protocol under one lock."""
+"""The memory store: every method of the store protocol, and the worker registry, under one lock."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from dataclasses import replace
 from typing import Self
 from uuid import UUID
 
-from tidewheel.clock import Clock, SystemClock, seconds_to_microseconds
-from tidewheel.clock_guard import ClockGuard
-from tidewheel.conditions import of_counters
-from tidewheel.errors import ConfigurationError, NotOpen, WrongState
-from tidewheel.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.limits import HeldBack, TopicLimits
-from tidewheel.model import (
+from tidewheel.core.clock import Clock, SystemClock, seconds_to_microseconds
+from tidewheel.core.clock_guard import ClockGuard
+from tidewheel.core.conditions import of_counters
+from tidewheel.core.full_job import WholeJob
+from tidewheel.core.model import (
     Claim,
     Claimed,
     ClaimRequest,
@@ -42,35 +40,62 @@ from tidewheel.model import (
     Verdict,
     WorkerRecord,
 )
+from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.errors import ConfigurationError, NotOpen, WrongState
 from tidewheel.stores.documents import check_documents
-from tidewheel.stores.endings import check_batch, tell_rescued
-from tidewheel.stores.joining import Untold
+from tidewheel.stores.external_transaction import Untold
 from tidewheel.stores.memory import (
-    answering,
-    depending,
-    filing,
-    limiting,
-    managing,
-    moving,
-    pulling,
-    reading,
-    registering,
-    writing,
+    admin,
+    dependencies,
+    job_queries,
+    pull,
+    topic_limits,
+    transfer,
 )
-from tidewheel.stores.memory.book import Book
-from tidewheel.stores.overdue import of_overdue
+from tidewheel.stores.memory import (
+    documents as document_rows,
+)
+from tidewheel.stores.memory import (
+    reports as report_queries,
+)
+from tidewheel.stores.memory import (
+    settlements as settlement_writes,
+)
+from tidewheel.stores.memory.job_table import Book
 from tidewheel.stores.protocol import (
     COUNT_LIMIT,
     MAX_BATCH,
     MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
+    MAX_WORKERS,
+    WORKERS_KEPT_SECONDS,
     OnRescued,
     OpenTransaction,
     StoreLimits,
     Wakeups,
 )
-from tidewheel.whole import WholeJob
+from tidewheel.stores.reports import of_overdue
+from tidewheel.stores.terminal_errors import check_batch, tell_rescued
+
+
+def leave(book: Book, name: str, started_at: int) -> None:
+    worker = book.workers.get(name)
+    if worker is not None and worker.started_at == started_at:
+        del book.workers[name]
+
+
+def listed(book: Book) -> list[WorkerRecord]:
+    newest = sorted(book.workers.values(), key=lambda worker: (-worker.seen_at, worker.name))
+    return sorted(newest[:MAX_WORKERS], key=lambda worker: worker.name)
+
+
+def forget(book: Book, now: int) -> None:
+    """Drop those that vanished too long ago to be news."""
+    oldest = now - seconds_to_microseconds(WORKERS_KEPT_SECONDS)
+    book.workers = {name: worker for name, worker in book.workers.items() if worker.seen_at > oldest}
+
 
 _PREFIX = "memory://"
 _named: dict[str, Book] = {}
@@ -155,17 +180,17 @@ class MemoryStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         with self._verb() as book:
-            return writing.enqueue(book, jobs, self._limits, self._clock.now())
+            return settlement_writes.enqueue(book, jobs, self._limits, self._clock.now())
 
     async def claim(self, request: ClaimRequest) -> Claim:
         with self._verb() as book:
-            return writing.claim(book, request, self._clock.now())
+            return settlement_writes.claim(book, request, self._clock.now())
 
     async def grant(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
         with self._verb() as book:
-            return pulling.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
+            return pull.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
 
     async def start(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
@@ -194,15 +219,15 @@ class MemoryStore:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            touched = {lease: pulling.touch(book, lease, lease_seconds, now) for lease in set(leases)}
+            touched = {lease: pull.touch(book, lease, lease_seconds, now) for lease in set(leases)}
             return [touched[lease] for lease in leases]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            answers = [writing.settle(book, settlement, now) for settlement in settlements]
-            depending.release(book, now)
+            answers = [settlement_writes.settle(book, settlement, now) for settlement in settlements]
+            dependencies.release(book, now)
             return answers
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
@@ -250,29 +275,29 @@ class MemoryStore:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return managing.requeue(book, job_ids, tenant, now)
+            return admin.requeue(book, job_ids, tenant, now)
 
     async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            verdicts = [managing.cancel(book, job_id, tenant, now) for job_id in job_ids]
-            depending.release(book, now)
+            verdicts = [admin.cancel(book, job_id, tenant, now) for job_id in job_ids]
+            dependencies.release(book, now)
             return verdicts
 
     async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            verdicts = [managing.take_back(book, job_id, tenant, now) for job_id in job_ids]
-            depending.release(book, now)
+            verdicts = [admin.take_back(book, job_id, tenant, now) for job_id in job_ids]
+            dependencies.release(book, now)
             return verdicts
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
-            verdicts = [managing.delete(book, job_id, tenant) for job_id in job_ids]
-            depending.release(book, self._clock.now())
+            verdicts = [admin.delete(book, job_id, tenant) for job_id in job_ids]
+            dependencies.release(book, self._clock.now())
             return verdicts
 
     async def kick(
@@ -280,25 +305,25 @@ class MemoryStore:
     ) -> int:
         check_batch("jobs", limit, MAX_BATCH)
         with self._verb() as book:
-            return pulling.kick(book, topic, limit, tenant, self._clock.now(), failed_only=failed_only)
+            return pull.kick(book, topic, limit, tenant, self._clock.now(), failed_only=failed_only)
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            return pulling.kick_jobs(book, job_ids, tenant, now)
+            return pull.kick_jobs(book, job_ids, tenant, now)
 
     async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
         with self._verb() as book:
-            return writing.rescue(book, self._clock.now(), limit)
+            return settlement_writes.rescue(book, self._clock.now(), limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         with self._verb() as book:
             now = self._guard.judge(self._clock.now())
-            registering.forget(book, now)
-            filing.forget(book, limit, now)
-            limiting.forget_meters(book, limit, now)
-            return managing.prune(book, limit, now)
+            forget(book, now)
+            document_rows.forget(book, limit, now)
+            topic_limits.forget_meters(book, limit, now)
+            return admin.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
         with self._verb() as book:
@@ -311,7 +336,7 @@ class MemoryStore:
 
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
         with self._verb() as book:
-            return limiting.set_limits(book, topic, limits, self._clock.now())
+            return topic_limits.set_limits(book, topic, limits, self._clock.now())
 
     async def limits(self) -> dict[str, TopicLimits]:
         with self._verb() as book:
@@ -319,11 +344,11 @@ class MemoryStore:
 
     async def held_back(self) -> list[HeldBack]:
         with self._verb() as book:
-            return limiting.find_held_back(book, self._clock.now())
+            return topic_limits.find_held_back(book, self._clock.now())
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:
-            return list(reading.topics(book, tenant, self._clock.now()))
+            return list(job_queries.topics(book, tenant, self._clock.now()))
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -333,11 +358,11 @@ class MemoryStore:
 
     async def leave(self, name: str, started_at: int) -> None:
         with self._verb() as book:
-            registering.leave(book, name, started_at)
+            leave(book, name, started_at)
 
     async def workers(self) -> list[WorkerRecord]:
         with self._verb() as book:
-            return registering.listed(book)
+            return listed(book)
 
     # -- documents --------------------------------------------------------------------------------------
 
@@ -345,27 +370,27 @@ class MemoryStore:
         check_documents(documents)
         with self._verb() as book:
             now = self._clock.now()
-            return [filing.write(book, document, now) for document in documents]
+            return [document_rows.write(book, document, now) for document in documents]
 
     async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
         check_documents([document])
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         with self._verb() as book:
-            return writing.enqueue_with(book, document, jobs, self._limits, self._clock.now())
+            return settlement_writes.enqueue_with(book, document, jobs, self._limits, self._clock.now())
 
     async def document(self, kind: str, document_id: str) -> Document | None:
         with self._verb() as book:
-            return filing.read(book, kind, document_id, self._clock.now())
+            return document_rows.read(book, kind, document_id, self._clock.now())
 
     async def documents(
         self, kind: str, *, limit: int, before: tuple[int, str] | None = None
     ) -> list[Document]:
         with self._verb() as book:
-            return filing.listed(book, kind, limit, before, self._clock.now())
+            return document_rows.listed(book, kind, limit, before, self._clock.now())
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
         with self._verb() as book:
-            return filing.remove(book, kind, document_id, self._clock.now())
+            return document_rows.remove(book, kind, document_id, self._clock.now())
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -375,13 +400,13 @@ class MemoryStore:
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = book.find(job_id, tenant)
-            return reading.record(book, job) if job is not None else None
+            return job_queries.record(book, job) if job is not None else None
 
     async def dependents(
         self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
     ) -> Dependents:
         with self._verb() as book:
-            return depending.dependents(book, job_id, limit, tenant)
+            return dependencies.dependents(book, job_id, limit, tenant)
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
@@ -391,15 +416,15 @@ class MemoryStore:
 
     async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
-            job = pulling.peek(book, topic, head, tenant, self._clock.now())
-            return reading.record(book, job) if job is not None else None
+            job = pull.peek(book, topic, head, tenant, self._clock.now())
+            return job_queries.record(book, job) if job is not None else None
 
     async def depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         check_batch("topics", len(topics or ()), MAX_BATCH)
         with self._verb() as book:
-            return pulling.depths(book, topics, tenant, self._clock.now())
+            return pull.depths(book, topics, tenant, self._clock.now())
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
@@ -411,53 +436,53 @@ class MemoryStore:
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
     ) -> Page:
         with self._verb() as book:
-            scan = reading.Scan(book, where, self._clock, before=cursor)
-            return reading.page(scan, limit=limit, offset=offset)
+            scan = job_queries.Scan(book, where, self._clock, before=cursor)
+            return job_queries.page(scan, limit=limit, offset=offset)
 
     async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
         limit = None if beyond and of_counters(where) else COUNT_LIMIT
         with self._verb() as book:
-            return reading.count(reading.Scan(book, where, self._clock), limit)
+            return job_queries.count(job_queries.Scan(book, where, self._clock), limit)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         with self._verb() as book:
-            return reading.stats(book, window_seconds, tenant, self._clock.now())
+            return job_queries.stats(book, window_seconds, tenant, self._clock.now())
 
     # -- answering --------------------------------------------------------------------------------------
 
     async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
         with self._verb() as book:
-            return answering.lanes(book, window_seconds, tenant, self._clock.now())
+            return report_queries.lanes(book, window_seconds, tenant, self._clock.now())
 
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
         with self._verb() as book:
-            return answering.durations(book, tenant)
+            return report_queries.durations(book, tenant)
 
     async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
         with self._verb() as book:
-            return answering.find_failures(
+            return report_queries.find_failures(
                 book, where, self._clock, window_seconds=window_seconds, limit=limit
             )
 
     async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
         with self._verb() as book:
-            return answering.repeats(book, limit, tenant)
+            return report_queries.repeats(book, limit, tenant)
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         with self._verb() as book:
-            return answering.longest_running(book, limit, tenant)
+            return report_queries.longest_running(book, limit, tenant)
 
     # -- moving to another store ------------------------------------------------------------------------
 
     async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
         check_batch("jobs", limit, MAX_BATCH)
         with self._verb() as book:
-            return moving.whole_jobs(book, limit, before)
+            return transfer.whole_jobs(book, limit, before)
 
     async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
         check_batch("jobs", len(jobs), MAX_BATCH)
         with self._verb() as book:
-            return moving.place(book, jobs, self._clock.now())
+            return transfer.place(book, jobs, self._clock.now())
 
     # -- hints ------------------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import asyncpg
 
-from tidewheel.clock import Clock, SystemClock
+from tidewheel.core.clock import Clock, SystemClock
 from tidewheel.errors import ConfigurationError, NotOpen, StoreUnavailable, UsedAfterFork
-from tidewheel.stores.postgres.connections import Connections
+from tidewheel.stores.postgres.connection_pool import Connections
 from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
 from tidewheel.stores.postgres.location import MOST_CONNECTIONS, Location
-from tidewheel.stores.postgres.scoping import ROLE_LOOK, SNAPSHOT, naming, scope
+from tidewheel.stores.postgres.tenant_scope import ROLE_LOOK, SNAPSHOT, naming, scope
 
 MINIMUM_VERSION: Final = 15
 CONNECT_SECONDS: Final = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, TidewheelError
-from tidewheel.stores.depending import key_in_use, parent_not_found
+from tidewheel.stores.enqueue import key_in_use, parent_not_found
 
 # Classes of SQLSTATE after which the same call may well succeed: lost connections, rolled back by a conflict,
 # out of resources, locked, shutting down or cancelled, failing disks.

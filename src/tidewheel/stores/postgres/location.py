@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
+from tidewheel.core.urls import shown_url
 from tidewheel.errors import ConfigurationError
-from tidewheel.urls import shown_url
 
 _OPTIONS: Final = ("schema", "connections")
 _SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")

@@ -11,12 +11,10 @@ from uuid import UUID
 
 import msgspec
 
-from tidewheel.clock import Clock, SystemClock
-from tidewheel.clock_guard import ClockGuard
-from tidewheel.errors import LeaseLost, StoreUnavailable
-from tidewheel.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.limits import HeldBack, TopicLimits
-from tidewheel.model import (
+from tidewheel.core.clock import Clock, SystemClock
+from tidewheel.core.clock_guard import ClockGuard
+from tidewheel.core.full_job import WholeJob
+from tidewheel.core.model import (
     Claim,
     Claimed,
     ClaimRequest,
@@ -31,9 +29,11 @@ from tidewheel.model import (
     NewDocument,
     NewJob,
     Page,
+    Released,
     Report,
     Rescued,
     RescuedJob,
+    Retried,
     Settlement,
     State,
     Stats,
@@ -43,40 +43,45 @@ from tidewheel.model import (
     Verdict,
     WorkerRecord,
 )
-from tidewheel.outcome import Released, Retried
+from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.errors import LeaseLost, StoreUnavailable
 from tidewheel.stores.documents import check_documents, could_be
-from tidewheel.stores.endings import CANCELLED_ON_REQUEST, check_batch, summarise_error, tell_rescued
-from tidewheel.stores.joining import Untold, places_of
-from tidewheel.stores.placing import were_placed
+from tidewheel.stores.external_transaction import Untold, places_of
 from tidewheel.stores.postgres import (
-    ailing,
-    answering,
-    checking,
-    depending,
-    filing,
-    limiting,
-    moving,
-    pulling,
-    reading,
-    registering,
-    settling,
-    statistics,
+    dependencies,
+    health,
+    job_queries,
+    pull,
+    topic_limits,
+    transfer,
+    worker_registry,
 )
-from tidewheel.stores.postgres.claiming import WORDS, Claimer
+from tidewheel.stores.postgres import (
+    documents as document_rows,
+)
+from tidewheel.stores.postgres import (
+    reports as report_queries,
+)
+from tidewheel.stores.postgres import (
+    settlements as settlement_writes,
+)
+from tidewheel.stores.postgres.claims import WORDS, Claimer
 from tidewheel.stores.postgres.database import Database
-from tidewheel.stores.postgres.depending import Freed
-from tidewheel.stores.postgres.folding import Folding
-from tidewheel.stores.postgres.heralding import Herald
-from tidewheel.stores.postgres.lending import LentTransaction
-from tidewheel.stores.postgres.listening import Listener
+from tidewheel.stores.postgres.dependencies import Freed
+from tidewheel.stores.postgres.enqueue import Writer
+from tidewheel.stores.postgres.handler_transaction import LentTransaction
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.postgres.marks import ANYWHERE
-from tidewheel.stores.postgres.migrating import migrate, missing_steps
-from tidewheel.stores.postgres.notifying import Hint, Notifier
-from tidewheel.stores.postgres.pruning import PRUNES_TOGETHER, prune
-from tidewheel.stores.postgres.releasing import RELEASES_A_RESCUE, Releasing
-from tidewheel.stores.postgres.settling import answers_of
-from tidewheel.stores.postgres.writer import Writer
+from tidewheel.stores.postgres.maintenance import (
+    PRUNES_TOGETHER,
+    RELEASES_A_RESCUE,
+    Folding,
+    Releasing,
+    prune,
+)
+from tidewheel.stores.postgres.schema import migrate, missing_steps
+from tidewheel.stores.postgres.settlements import answers_of
+from tidewheel.stores.postgres.wakeups import ANYWHERE, Herald, Hint, Listener, Notifier
 from tidewheel.stores.protocol import (
     MAX_BATCH,
     MAX_DEPENDENTS,
@@ -86,9 +91,15 @@ from tidewheel.stores.protocol import (
     StoreLimits,
     Wakeups,
 )
-from tidewheel.stores.queries import Queries
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.terminal_errors import (
+    CANCELLED_ON_REQUEST,
+    check_batch,
+    summarise_error,
+    tell_rescued,
+)
+from tidewheel.stores.transfer import were_placed
 from tidewheel.stores.wakeups import WakeupHub
-from tidewheel.whole import WholeJob
 
 MOST_UNSURE: Final = 20_000
 """Settlements without an answer that are remembered."""
@@ -149,7 +160,7 @@ class PostgresStore:
         return await missing_steps(self._database)
 
     async def check(self) -> list[str]:
-        return await checking.check(self._database)
+        return await health.check(self._database)
 
     async def now(self) -> int:
         return int(await self._database.fetchval(_sql["now"], self._database.now))
@@ -163,7 +174,7 @@ class PostgresStore:
         }
 
     async def ailments(self) -> list[Ailment]:
-        return await ailing.ailments(self._database)
+        return await health.ailments(self._database)
 
     @property
     def deaf(self) -> bool:
@@ -198,16 +209,18 @@ class PostgresStore:
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return answers_of(leases, await settling.start(self._database, leases, run_seconds, alone=alone))
+        return answers_of(
+            leases, await settlement_writes.start(self._database, leases, run_seconds, alone=alone)
+        )
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        held = await settling.extend(self._database, leases, lease_seconds) if leases else set()
+        held = await settlement_writes.extend(self._database, leases, lease_seconds) if leases else set()
         return answers_of(leases, held)
 
     async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return await pulling.touch(self._database, leases, lease_seconds) if leases else []
+        return await pull.touch(self._database, leases, lease_seconds) if leases else []
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
@@ -215,7 +228,7 @@ class PostgresStore:
             return []
         freed = Freed()
         try:
-            answers = await settling.settle(self._database, settlements, freed)
+            answers = await settlement_writes.settle(self._database, settlements, freed)
             if self._unsure and not all(answers):
                 answers = await self._look_up(settlements, answers)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -236,20 +249,20 @@ class PostgresStore:
         held = {item.lease for item, accepted in zip(settlements, answers, strict=True) if accepted}
         refused = [item for item in settlements if item.lease not in held and item.lease in self._unsure]
         if refused:
-            held |= await settling.settled(self._database, refused)
-        return settling.told_once([item.lease for item in settlements], held)
+            held |= await settlement_writes.settled(self._database, refused)
+        return settlement_writes.told_once([item.lease for item in settlements], held)
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
-        held = await settling.report(self._database, reports) if reports else set()
+        held = await settlement_writes.report(self._database, reports) if reports else set()
         return answers_of([item.lease for item in reports], held)
 
     async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
-        return await settling.steps(self._database, lease)
+        return await settlement_writes.steps(self._database, lease)
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)
-        asked = await settling.cancel_requests(self._database, leases) if leases else set()
+        asked = await settlement_writes.cancel_requests(self._database, leases) if leases else set()
         return [lease for lease in leases if lease in asked]
 
     async def begin(
@@ -286,7 +299,7 @@ class PostgresStore:
 
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await pulling.change(self._database, "requeue", job_ids, tenant)
+        rows = await pull.change(self._database, "requeue", job_ids, tenant)
         self._folding.wrote(len(rows))
         await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
@@ -309,7 +322,7 @@ class PostgresStore:
     async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         freed = Freed()
-        verdicts, topics = await pulling.take_back(self._database, job_ids, tenant, freed)
+        verdicts, topics = await pull.take_back(self._database, job_ids, tenant, freed)
         if len(topics) < verdicts.count(Verdict.DONE):  # the others ended as cancelled
             self._finished()
             await self._hint_rooms()
@@ -320,7 +333,7 @@ class PostgresStore:
 
     async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await pulling.change(self._database, "remove", job_ids, tenant)
+        rows = await pull.change(self._database, "remove", job_ids, tenant)
         self._folding.wrote(len(rows))
         freed = Freed()
         verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
@@ -338,7 +351,7 @@ class PostgresStore:
         check_batch("jobs", limit, MAX_BATCH)
         if limit <= 0:
             return 0
-        kicked = await pulling.kick(self._database, topic, limit, tenant, failed_only=failed_only)
+        kicked = await pull.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
             self._folding.wrote(kicked)
             await self._tell({topic: ANYWHERE})
@@ -346,7 +359,7 @@ class PostgresStore:
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        rows = await pulling.change(self._database, "kick_jobs", job_ids, tenant) if job_ids else []
+        rows = await pull.change(self._database, "kick_jobs", job_ids, tenant) if job_ids else []
         self._folding.wrote(len(rows))
         await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
         return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
@@ -395,54 +408,54 @@ class PostgresStore:
         await self._releasing.go_on(1)  # what need not be kept for others any longer
         pruned = await prune(self._database, limit, now)
         await self._releasing.go_on(1)
-        await registering.forget(self._database, now)
+        await worker_registry.forget(self._database, now)
         self._prunes += 1
         if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
-            await filing.forget(self._database, limit, now)
-            await limiting.forget_meters(self._database, limit, now)
+            await document_rows.forget(self._database, limit, now)
+            await topic_limits.forget_meters(self._database, limit, now)
             await self._folding.fold()
         return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
-        await limiting.pause(self._database, topic, until)
+        await topic_limits.pause(self._database, topic, until)
         await self._tell({topic: ANYWHERE})
 
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
-        if done := await limiting.set_limits(self._database, topic, limits):
+        if done := await topic_limits.set_limits(self._database, topic, limits):
             await self._tell({topic: ANYWHERE})
         return done
 
     async def limits(self) -> dict[str, TopicLimits]:
-        return await limiting.limits(self._database)
+        return await topic_limits.limits(self._database)
 
     async def held_back(self) -> list[HeldBack]:
-        return await limiting.find_held_back(self._database)
+        return await topic_limits.find_held_back(self._database)
 
     async def _hint_rooms(self) -> None:
         """Jobs ended, it is not known of which topics: whoever waits for a limit is to look again."""
         # Who sees one tenant sees no limits; whoever waits looks again by itself, a second later at most.
         if not self._database.scoped:
-            self._ready(dict.fromkeys(await limiting.limited_topics(self._database), ANYWHERE))
+            self._ready(dict.fromkeys(await topic_limits.limited_topics(self._database), ANYWHERE))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
-        return await statistics.topics(self._database, tenant)
+        return await report_queries.topics(self._database, tenant)
 
     # -- workers ----------------------------------------------------------------------------------------
 
     async def beat(self, worker: WorkerRecord) -> None:
-        await registering.beat(self._database, worker)
+        await worker_registry.beat(self._database, worker)
 
     async def leave(self, name: str, started_at: int) -> None:
-        await registering.leave(self._database, name, started_at)
+        await worker_registry.leave(self._database, name, started_at)
 
     async def workers(self) -> list[WorkerRecord]:
-        return await registering.workers(self._database)
+        return await worker_registry.workers(self._database)
 
     # -- documents --------------------------------------------------------------------------------------
 
     async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
         check_documents(documents)
-        return await filing.write(self._database, documents) if documents else []
+        return await document_rows.write(self._database, documents) if documents else []
 
     async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
         check_documents([document])
@@ -455,85 +468,85 @@ class PostgresStore:
     async def document(self, kind: str, document_id: str) -> Document | None:
         if not could_be(kind, document_id):
             return None
-        return await filing.read(self._database, kind, document_id)
+        return await document_rows.read(self._database, kind, document_id)
 
     async def documents(
         self, kind: str, *, limit: int, before: tuple[int, str] | None = None
     ) -> list[Document]:
-        return await filing.listed(self._database, kind, limit, before)
+        return await document_rows.listed(self._database, kind, limit, before)
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return could_be(kind, document_id) and await filing.remove(self._database, kind, document_id)
+        return could_be(kind, document_id) and await document_rows.remove(self._database, kind, document_id)
 
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
-        return await reading.get(self._database, job_id, tenant)
+        return await job_queries.get(self._database, job_id, tenant)
 
     async def dependents(
         self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
     ) -> Dependents:
-        return await depending.dependents(self._database, job_id, limit, tenant)
+        return await dependencies.dependents(self._database, job_id, limit, tenant)
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
-        return await pulling.job_ids(self._database, numbers, tenant) if numbers else []
+        return await pull.job_ids(self._database, numbers, tenant) if numbers else []
 
     async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
         await self._tend()
-        return await pulling.peek(self._database, topic, head, tenant)
+        return await pull.peek(self._database, topic, head, tenant)
 
     async def depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         check_batch("topics", len(topics or ()), MAX_BATCH)
-        return await pulling.depths(self._database, topics, tenant)
+        return await pull.depths(self._database, topics, tenant)
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        return await reading.states(self._database, job_ids, tenant)
+        return await job_queries.states(self._database, job_ids, tenant)
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
     ) -> Page:
-        return await reading.list_jobs(self._database, where, limit=limit, cursor=cursor, offset=offset)
+        return await job_queries.list_jobs(self._database, where, limit=limit, cursor=cursor, offset=offset)
 
     async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
-        return await reading.count(self._database, where, beyond=beyond)
+        return await job_queries.count(self._database, where, beyond=beyond)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
-        return await statistics.stats(self._database, window_seconds, tenant)
+        return await report_queries.stats(self._database, window_seconds, tenant)
 
     # -- answering --------------------------------------------------------------------------------------
 
     async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
-        return await answering.lanes(self._database, window_seconds, tenant)
+        return await report_queries.lanes(self._database, window_seconds, tenant)
 
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
-        return await answering.durations(self._database, tenant)
+        return await report_queries.durations(self._database, tenant)
 
     async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
-        return await answering.find_failures(
+        return await report_queries.find_failures(
             self._database, where, window_seconds=window_seconds, limit=limit
         )
 
     async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
-        return await answering.repeats(self._database, limit, tenant)
+        return await report_queries.repeats(self._database, limit, tenant)
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
-        return await answering.longest_running(self._database, limit, tenant)
+        return await report_queries.longest_running(self._database, limit, tenant)
 
     # -- moving to another store ------------------------------------------------------------------------
 
     async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
         check_batch("jobs", limit, MAX_BATCH)
-        return await moving.whole_jobs(self._database, limit, before)
+        return await transfer.whole_jobs(self._database, limit, before)
 
     async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
         check_batch("jobs", len(jobs), MAX_BATCH)
         if not jobs:
             return []
-        placed = await moving.place(self._database, jobs, await self.now())
+        placed = await transfer.place(self._database, jobs, await self.now())
         self._folding.wrote(len(placed))
         await self._tell({job.record.topic: ANYWHERE for job in placed})
         return were_placed(jobs, placed)

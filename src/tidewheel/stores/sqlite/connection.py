@@ -1,4 +1,8 @@
-"""One SQLite connection, set up the way every part of the store relies on."""
+"""Open SQLite connections with the settings that the whole store relies on.
+
+``Home`` detects use after ``fork()``, which threads and connections do not survive. A fork hook counts forks,
+because asking for the process id is a system call and cost as much as making a job id.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable
-from tidewheel.jitter import jitter
+from tidewheel.core.jitter import jitter
+from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, UsedAfterFork
 from tidewheel.stores.sqlite.location import Location
 
 MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables; RETURNING came in 3.35
@@ -224,3 +228,33 @@ def damaged(text: str, location: Location) -> StoreError:
 
 def is_busy(error: sqlite3.OperationalError) -> bool:
     return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+class Home:
+    """The process this was made in."""
+
+    _forks = 0  # how often this process's ancestors forked, since this module was loaded
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._made_after = Home._forks
+
+    @property
+    def left(self) -> bool:
+        """Whether this is another process, forked from it."""
+        return self._made_after != Home._forks
+
+    def check(self) -> None:
+        if self.left:
+            raise UsedAfterFork(
+                f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
+                "open a new Tidewheel after fork()"
+            )
+
+
+def _count() -> None:
+    Home._forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count)

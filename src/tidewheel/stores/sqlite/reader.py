@@ -1,19 +1,26 @@
-"""Reads on threads of their own, so that neither a long search nor a busy writer holds the others up."""
+"""Read on separate threads, so that long searches and busy writers do not delay other reads.
+
+``Gathering`` joins lookups of single jobs. A lookup takes microseconds, but the way to a thread and back
+takes many times as long. Calls that arrive during a lookup share the next one, up to 100 jobs. A caller that
+is alone does not wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
 
+from tidewheel.core.model import JobRecord
 from tidewheel.errors import StoreError
-from tidewheel.stores.sqlite.connection import UNREADABLE, connect, translate
-from tidewheel.stores.sqlite.home import Home
+from tidewheel.stores.sqlite import job_queries
+from tidewheel.stores.sqlite.connection import UNREADABLE, Home, connect, translate
+from tidewheel.stores.sqlite.file_identity import Presence
 from tidewheel.stores.sqlite.location import Location
-from tidewheel.stores.sqlite.presence import Presence
 
 R = TypeVar("R")
 
@@ -74,3 +81,58 @@ class Reader:
             with self._lock:
                 self._connections.append(connection)
         return connection
+
+
+MOST_TOGETHER: Final = 100
+"""Jobs of one look: the first of them waits for the last."""
+
+
+class _Wanted(NamedTuple):
+    job_id: UUID
+    tenant: str | None
+    answer: asyncio.Future[JobRecord | None]
+
+
+class Gathering:
+    """For one event loop."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._waiting: list[_Wanted] = []
+        self._looking: asyncio.Task[None] | None = None
+
+    async def get(self, job_id: UUID, tenant: str | None) -> JobRecord | None:
+        answer: asyncio.Future[JobRecord | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Wanted(job_id, tenant, answer))
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        return await answer
+
+    async def _look(self) -> None:
+        try:
+            while self._waiting:
+                asked, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+                wanted = [one for one in asked if not one.answer.done()]  # others were given up
+                if not await self._answer(wanted) and len(wanted) > 1:
+                    # What is wrong may be wrong with one of them; the others are not to suffer for it.
+                    for one in wanted:
+                        await self._answer([one])
+        finally:
+            self._looking = None
+
+    async def _answer(self, wanted: Sequence[_Wanted]) -> bool:
+        """Whether all of them have one; a single caller gets the error as its answer."""
+
+        def look(connection: sqlite3.Connection) -> list[JobRecord | None]:
+            return [job_queries.get(connection, one.job_id, one.tenant) for one in wanted]
+
+        try:
+            records = await self._reader.run(look)
+        except Exception as error:
+            if len(wanted) == 1 and not wanted[0].answer.done():
+                wanted[0].answer.set_exception(error)
+            return False
+        for one, record in zip(wanted, records, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(record)
+        return True

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from tidewheel.clock import Clock, SystemClock
-from tidewheel.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
-from tidewheel.findings import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.limits import HeldBack, TopicLimits
-from tidewheel.model import (
+from tidewheel.core.clock import Clock, SystemClock
+from tidewheel.core.full_job import WholeJob
+from tidewheel.core.model import (
+    UNSEEN,
     Claim,
     Claimed,
     ClaimRequest,
@@ -42,10 +41,11 @@ from tidewheel.model import (
     Verdict,
     WorkerRecord,
 )
-from tidewheel.outcome import UNSEEN
+from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
+from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
 from tidewheel.stores.documents import check_documents, could_be
-from tidewheel.stores.endings import check_batch, tell_rescued
-from tidewheel.stores.joining import Untold
+from tidewheel.stores.external_transaction import Untold
 from tidewheel.stores.protocol import (
     MAX_BATCH,
     MAX_DEPENDENTS,
@@ -56,38 +56,46 @@ from tidewheel.stores.protocol import (
     Wakeups,
 )
 from tidewheel.stores.sqlite import (
-    ailing,
-    answering,
-    claiming,
-    depending,
-    doorbell,
-    enqueueing,
-    filing,
-    limiting,
-    managing,
-    moving,
-    pruning,
-    pulling,
-    reading,
-    registering,
-    rescuing,
-    settling,
+    admin,
+    claims,
+    dependencies,
+    health,
+    job_queries,
+    maintenance,
+    pull,
+    topic_limits,
+    transfer,
+    worker_registry,
 )
-from tidewheel.stores.sqlite.checking import check
-from tidewheel.stores.sqlite.claiming import is_due
+from tidewheel.stores.sqlite import (
+    documents as document_rows,
+)
+from tidewheel.stores.sqlite import (
+    enqueue as enqueue_writes,
+)
+from tidewheel.stores.sqlite import (
+    reports as report_queries,
+)
+from tidewheel.stores.sqlite import (
+    settlements as settlement_writes,
+)
+from tidewheel.stores.sqlite import (
+    wakeups as process_wakeup,
+)
+from tidewheel.stores.sqlite.claims import is_due
 from tidewheel.stores.sqlite.connection import connect
-from tidewheel.stores.sqlite.doorbell import Doorbell, Registration
-from tidewheel.stores.sqlite.gathering import Gathering
-from tidewheel.stores.sqlite.lending import LentTransaction
+from tidewheel.stores.sqlite.file_identity import prove_shared_log
+from tidewheel.stores.sqlite.handler_transaction import LentTransaction
+from tidewheel.stores.sqlite.health import check
 from tidewheel.stores.sqlite.location import check_location, parse_url
-from tidewheel.stores.sqlite.migrating import migrate, missing_steps
-from tidewheel.stores.sqlite.reader import Reader
-from tidewheel.stores.sqlite.shared_log import prove_shared_log
-from tidewheel.stores.sqlite.statistics import stats, topics
-from tidewheel.stores.sqlite.transaction import Transaction
+from tidewheel.stores.sqlite.reader import Gathering, Reader
+from tidewheel.stores.sqlite.reports import stats, topics
+from tidewheel.stores.sqlite.schema import migrate, missing_steps
+from tidewheel.stores.sqlite.wakeups import Doorbell, Registration
+from tidewheel.stores.sqlite.write_transaction import Transaction
 from tidewheel.stores.sqlite.writer import Writer, one_by_one
+from tidewheel.stores.terminal_errors import check_batch, tell_rescued
 from tidewheel.stores.wakeups import WakeupHub
-from tidewheel.whole import WholeJob
 
 R = TypeVar("R")
 
@@ -180,11 +188,11 @@ class SqliteStore:
 
     async def ailments(self) -> list[Ailment]:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: ailing.ailments(connection, self._location, now))
+        return await self._reader.run(lambda connection: health.ailments(connection, self._location, now))
 
     @property
     def deaf(self) -> bool:
-        return False  # a doorbell that does not ring is rung again by itself, see ``doorbell``
+        return False  # a doorbell that does not ring is rung again by itself, see ``wakeups``
 
     @property
     def clock_step_seconds(self) -> float:
@@ -194,21 +202,21 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
-        return await self._writer.run(enqueueing.enqueue, jobs, with_others=True) if jobs else []
+        return await self._writer.run(enqueue_writes.enqueue, jobs, with_others=True) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        claiming = self._writer.run(_claim, request, lasting=request.lasting)
+        claim = self._writer.run(_claim, request, lasting=request.lasting)
         try:
-            return await asyncio.shield(claiming)
+            return await asyncio.shield(claim)
         except asyncio.CancelledError:
             # The writing thread goes on. What it grants to somebody who has left is free again at once.
-            claiming.add_done_callback(lambda done: self._give_back(_result_of(done, Claim(())).jobs))
+            claim.add_done_callback(lambda done: self._give_back(_result_of(done, Claim(())).jobs))
             raise
 
     async def grant(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
-        granting = self._writer.run(_grant, pulling.Grant(job_id, tenant, worker, lease_seconds))
+        granting = self._writer.run(_grant, pull.Grant(job_id, tenant, worker, lease_seconds))
         try:
             return await asyncio.shield(granting)
         except asyncio.CancelledError:  # likewise
@@ -244,12 +252,12 @@ class SqliteStore:
 
     async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: reading.steps(connection, lease, now))
+        return await self._reader.run(lambda connection: job_queries.steps(connection, lease, now))
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)
         now = self._clock.now()
-        return await self._reader.run(lambda connection: reading.cancel_requests(connection, leases, now))
+        return await self._reader.run(lambda connection: job_queries.cancel_requests(connection, leases, now))
 
     async def begin(
         self,
@@ -311,11 +319,11 @@ class SqliteStore:
         return await self._writer.run(_set_limits, (topic, limits))
 
     async def limits(self) -> dict[str, TopicLimits]:
-        return await self._reader.run(limiting.limits)
+        return await self._reader.run(topic_limits.limits)
 
     async def held_back(self) -> list[HeldBack]:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: limiting.find_held_back(connection, now))
+        return await self._reader.run(lambda connection: topic_limits.find_held_back(connection, now))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         now = self._clock.now()
@@ -330,7 +338,7 @@ class SqliteStore:
         await self._writer.run(_leave, (name, started_at))
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._reader.run(registering.workers)
+        return await self._reader.run(worker_registry.workers)
 
     # -- documents --------------------------------------------------------------------------------------
 
@@ -347,13 +355,17 @@ class SqliteStore:
         if not could_be(kind, document_id):
             return None
         now = self._clock.now()
-        return await self._reader.run(lambda connection: filing.read(connection, kind, document_id, now))
+        return await self._reader.run(
+            lambda connection: document_rows.read(connection, kind, document_id, now)
+        )
 
     async def documents(
         self, kind: str, *, limit: int, before: tuple[int, str] | None = None
     ) -> list[Document]:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: filing.listed(connection, kind, limit, before, now))
+        return await self._reader.run(
+            lambda connection: document_rows.listed(connection, kind, limit, before, now)
+        )
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
         return could_be(kind, document_id) and await self._writer.run(_remove_document, (kind, document_id))
@@ -372,43 +384,45 @@ class SqliteStore:
         self, job_id: UUID, *, limit: int = MAX_DEPENDENTS, tenant: str | None = None
     ) -> Dependents:
         return await self._reader.run(
-            lambda connection: depending.dependents(connection, job_id, limit, tenant)
+            lambda connection: dependencies.dependents(connection, job_id, limit, tenant)
         )
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         check_batch("numbers", len(numbers), MAX_BATCH)
-        return await self._reader.run(lambda connection: pulling.job_ids(connection, numbers, tenant))
+        return await self._reader.run(lambda connection: pull.job_ids(connection, numbers, tenant))
 
     async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
         now = self._clock.now()
         if await self._reader.run(lambda connection: is_due(connection, now)):
             await self._writer.run(_tend, None)
-        return await self._reader.run(lambda connection: pulling.peek(connection, topic, head, tenant, now))
+        return await self._reader.run(lambda connection: pull.peek(connection, topic, head, tenant, now))
 
     async def depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         check_batch("topics", len(topics or ()), MAX_BATCH)
         now = self._clock.now()
-        return await self._reader.run(lambda connection: pulling.depths(connection, topics, tenant, now))
+        return await self._reader.run(lambda connection: pull.depths(connection, topics, tenant, now))
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        return await self._reader.run(lambda connection: reading.states(connection, job_ids, tenant))
+        return await self._reader.run(lambda connection: job_queries.states(connection, job_ids, tenant))
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
     ) -> Page:
         now = self._clock.now()
         return await self._reader.run(
-            lambda connection: reading.list_jobs(
+            lambda connection: job_queries.list_jobs(
                 connection, where, limit=limit, cursor=cursor, offset=offset, now=now
             )
         )
 
     async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: reading.count(connection, where, now, beyond=beyond))
+        return await self._reader.run(
+            lambda connection: job_queries.count(connection, where, now, beyond=beyond)
+        )
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         now = self._clock.now()
@@ -419,31 +433,33 @@ class SqliteStore:
     async def lanes(self, *, window_seconds: float, tenant: str | None = None) -> list[TaskStats]:
         now = self._clock.now()
         return await self._reader.run(
-            lambda connection: answering.lanes(connection, now, window_seconds, tenant)
+            lambda connection: report_queries.lanes(connection, now, window_seconds, tenant)
         )
 
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
-        return await self._reader.run(lambda connection: answering.durations(connection, tenant))
+        return await self._reader.run(lambda connection: report_queries.durations(connection, tenant))
 
     async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
         now = self._clock.now()
         return await self._reader.run(
-            lambda connection: answering.find_failures(
+            lambda connection: report_queries.find_failures(
                 connection, where, now, window_seconds=window_seconds, limit=limit
             )
         )
 
     async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
-        return await self._reader.run(lambda connection: answering.repeats(connection, limit, tenant))
+        return await self._reader.run(lambda connection: report_queries.repeats(connection, limit, tenant))
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
-        return await self._reader.run(lambda connection: answering.longest_running(connection, limit, tenant))
+        return await self._reader.run(
+            lambda connection: report_queries.longest_running(connection, limit, tenant)
+        )
 
     # -- moving to another store ------------------------------------------------------------------------
 
     async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
         check_batch("jobs", limit, MAX_BATCH)
-        return await self._reader.run(lambda connection: moving.whole_jobs(connection, limit, before))
+        return await self._reader.run(lambda connection: transfer.whole_jobs(connection, limit, before))
 
     async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
         check_batch("jobs", len(jobs), MAX_BATCH)
@@ -494,11 +510,11 @@ class SqliteStore:
 
 
 def _register_listener(transaction: Transaction, listener: Registration) -> None:
-    doorbell.register(transaction.connection, listener, transaction.now)
+    process_wakeup.register(transaction.connection, listener, transaction.now)
 
 
 def _unregister_listener(transaction: Transaction, port: int) -> None:
-    doorbell.unregister(transaction.connection, port)
+    process_wakeup.unregister(transaction.connection, port)
 
 
 def _result_of(future: asyncio.Future[R], otherwise: R) -> R:
@@ -506,30 +522,30 @@ def _result_of(future: asyncio.Future[R], otherwise: R) -> R:
     return otherwise if future.cancelled() or future.exception() is not None else future.result()
 
 
-_claim = one_by_one(claiming.claim)
-_grant = one_by_one(pulling.grant)
-_start = one_by_one(settling.start)
-_extend = one_by_one(settling.extend)
-_touch = one_by_one(pulling.touch)
-_settle = one_by_one(depending.releasing(settling.settle))
-_report = one_by_one(settling.report)
-_requeue = one_by_one(managing.requeue)
-_cancel = one_by_one(depending.releasing(managing.cancel))
-_take_back = one_by_one(depending.releasing(managing.take_back))
-_delete = one_by_one(depending.releasing(managing.delete))
-_kick = one_by_one(pulling.kick)
-_kick_jobs = one_by_one(pulling.kick_jobs)
-_tend = one_by_one(pulling.tend)
-_release = one_by_one(depending.release)
-_rescue = one_by_one(rescuing.rescue)
-_prune = one_by_one(pruning.prune)
-_pause = one_by_one(managing.pause)
-_set_limits = one_by_one(limiting.set_limits)
-_place = one_by_one(moving.place)
-_beat = one_by_one(registering.beat)
-_leave = one_by_one(registering.leave)
-_write_documents = one_by_one(filing.write)
-_enqueue_with = one_by_one(enqueueing.enqueue_with)
-_remove_document = one_by_one(filing.remove)
+_claim = one_by_one(claims.claim)
+_grant = one_by_one(pull.grant)
+_start = one_by_one(settlement_writes.start)
+_extend = one_by_one(settlement_writes.extend)
+_touch = one_by_one(pull.touch)
+_settle = one_by_one(dependencies.releasing(settlement_writes.settle))
+_report = one_by_one(settlement_writes.report)
+_requeue = one_by_one(admin.requeue)
+_cancel = one_by_one(dependencies.releasing(admin.cancel))
+_take_back = one_by_one(dependencies.releasing(admin.take_back))
+_delete = one_by_one(dependencies.releasing(admin.delete))
+_kick = one_by_one(pull.kick)
+_kick_jobs = one_by_one(pull.kick_jobs)
+_tend = one_by_one(pull.tend)
+_release = one_by_one(dependencies.release)
+_rescue = one_by_one(maintenance.rescue)
+_prune = one_by_one(maintenance.prune)
+_pause = one_by_one(admin.pause)
+_set_limits = one_by_one(topic_limits.set_limits)
+_place = one_by_one(transfer.place)
+_beat = one_by_one(worker_registry.beat)
+_leave = one_by_one(worker_registry.leave)
+_write_documents = one_by_one(document_rows.write)
+_enqueue_with = one_by_one(enqueue_writes.enqueue_with)
+_remove_document = one_by_one(document_rows.remove)
 _register = one_by_one(_register_listener)
 _unregister = one_by_one(_unregister_listener)

@@ -1,12 +1,11 @@
-"""The one thread that writes, and the commits its callers share.
+"""Run all writes on one thread, which commits many callers' operations together.
 
-Callers hand in operations and wait. The thread takes everything that has gathered, runs it in one
-transaction, commits once (one fsync) and answers everybody. While it commits, the next batch gathers. One
-caller alone pays nothing for it; a hundred concurrent ones pay a hundredth of an fsync each.
+One fsync serves a batch, and the next batch gathers meanwhile: 100 concurrent callers pay 1/100 fsync each.
+Callers that get their results together often call again at once; those calls are handed over in one piece,
+because passing them singly would cost as much as writing them.
 
-Those who are answered together often call again at once, one after another. What they say in the turn of the
-event loop in which they are told is handed over in one piece: passing it on call by call would cost as much
-as writing it.
+``commit`` handles a failed sync. The pages of that commit stay complete in the log, and SQLite would honour
+them after a crash. A small commit overwrites them before the callers get their error.
 """
 
 from __future__ import annotations
@@ -24,21 +23,50 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar, cast
 
-from tidewheel.clock import Clock
-from tidewheel.clock_guard import ClockGuard
-from tidewheel.errors import StoreError, TidewheelError
-from tidewheel.model import RescuedJob
-from tidewheel.stores.freed_room import FreedRoom
+from tidewheel.core.clock import Clock
+from tidewheel.core.clock_guard import ClockGuard
+from tidewheel.core.model import RescuedJob
+from tidewheel.errors import StoreError, StoreUnavailable, TidewheelError
 from tidewheel.stores.protocol import StoreLimits
-from tidewheel.stores.sqlite.checkpoint import Checkpointer
-from tidewheel.stores.sqlite.committing import commit
-from tidewheel.stores.sqlite.connection import UNREADABLE, begin_immediate, connect, translate
-from tidewheel.stores.sqlite.doorbell import Doorbell
-from tidewheel.stores.sqlite.home import Home
-from tidewheel.stores.sqlite.lending import LentTransaction
+from tidewheel.stores.sqlite.connection import UNREADABLE, Home, begin_immediate, connect, translate
+from tidewheel.stores.sqlite.file_identity import Presence
+from tidewheel.stores.sqlite.handler_transaction import LentTransaction
 from tidewheel.stores.sqlite.location import Location
-from tidewheel.stores.sqlite.presence import Presence
-from tidewheel.stores.sqlite.transaction import Grants, NotAsHoped, Transaction, savepoint
+from tidewheel.stores.sqlite.wakeups import Doorbell
+from tidewheel.stores.sqlite.wal_checkpoint import Checkpointer
+from tidewheel.stores.sqlite.write_transaction import Grants, NotAsHoped, Transaction, savepoint, take_numbers
+from tidewheel.stores.wakeups import FreedRoom
+
+# The commit's mark goes with the last page: whoever fails before it has left nothing to honour.
+# A constraint is one of the user's tables, checked at the end (see ``lending``).
+_BEFORE_THE_MARK = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT")
+
+
+def commit(connection: sqlite3.Connection, location: Location, make_heard: Callable[[], None]) -> None:
+    """COMMIT. When that fails, nothing of it is left, or the error says that nobody knows."""
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if (getattr(error, "sqlite_errorname", "") or "").startswith(_BEFORE_THE_MARK):
+            raise
+        try:
+            _write_over(connection, location, make_heard)
+        except (sqlite3.Error, StoreError):
+            raise StoreUnavailable(
+                f"{translate(error, location)}; whether this was written is not known, and will be seen when "
+                "the file is opened again after a crash: look before trying again, or use a key"
+            ) from error
+        raise
+
+
+def _write_over(connection: sqlite3.Connection, location: Location, make_heard: Callable[[], None]) -> None:
+    """A commit that changes one page, in the place of the failed one's first."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+    begin_immediate(connection, location, make_heard)
+    take_numbers(connection, "number", 1)  # one that no job will have
+    connection.execute("COMMIT")
+
 
 A = TypeVar("A")
 R = TypeVar("R")

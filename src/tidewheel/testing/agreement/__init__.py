@@ -4,6 +4,6 @@ Subclass :class:`StoresAgree`, say how to make the stores, and let pytest collec
 Hypothesis, which comes with the ``test`` extra.
 """
 
-from tidewheel.testing.agreement.machine import StoresAgree
+from tidewheel.testing.agreement.state_machine import StoresAgree
 
 __all__ = ["StoresAgree"]

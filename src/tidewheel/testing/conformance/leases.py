@@ -8,13 +8,28 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tidewheel.clock import to_datetime
-from tidewheel.ids import new_id
-from tidewheel.model import JobFilter, JobRecord, Lease, NewStep, Progress, Report, Settlement, State
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.core.clock import to_datetime
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
+    Cancelled,
+    Completed,
+    Failed,
+    JobFilter,
+    JobRecord,
+    Lease,
+    NewStep,
+    Outcome,
+    Progress,
+    Released,
+    Report,
+    Retried,
+    Settlement,
+    State,
+)
+from tidewheel.core.timeline import timeline
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import (
+from tidewheel.testing.conformance.helpers import (
     BOOM,
     LEASE_SECONDS,
     claim,
@@ -24,7 +39,6 @@ from tidewheel.testing.conformance.building import (
     put,
     put_many,
 )
-from tidewheel.timeline import timeline
 
 OUTCOMES: list[Outcome] = [
     Completed(b"1"),

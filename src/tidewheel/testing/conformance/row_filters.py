@@ -7,13 +7,30 @@ from typing import Any
 
 import pytest
 
-from tidewheel.conditions import NEVER, AnyOf, Compare, Comparison, Condition, Field, InState, Not
+from tidewheel.core.conditions import (
+    NEVER,
+    AnyOf,
+    Compare,
+    Comparison,
+    Condition,
+    Field,
+    InState,
+    Not,
+)
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import JobFilter, OnDuplicate, Shown, State
 from tidewheel.errors import KeyInUse, ParentNotFound
-from tidewheel.ids import new_id
-from tidewheel.model import JobFilter, OnDuplicate, Shown, State
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import cancelled, claim_one, completed, failed, job, look, put
+from tidewheel.testing.conformance.helpers import (
+    cancelled,
+    claim_one,
+    completed,
+    failed,
+    job,
+    look,
+    put,
+)
 
 CHOICES = tuple(OnDuplicate)
 

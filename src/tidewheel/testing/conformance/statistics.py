@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel.model import Distribution, MinuteStats, State, TopicStats
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.core.model import (
+    Cancelled,
+    Completed,
+    Distribution,
+    Failed,
+    MinuteStats,
+    Outcome,
+    Released,
+    Retried,
+    State,
+    TopicStats,
+)
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import (
+from tidewheel.testing.conformance.helpers import (
     BOOM,
     LEASE_SECONDS,
     cancelled,

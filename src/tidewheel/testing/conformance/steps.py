@@ -6,21 +6,25 @@ from typing import Any
 
 import pytest
 
-from tidewheel.model import (
+from tidewheel.core.model import (
     Claimed,
+    Completed,
+    Failed,
     JobFilter,
     Lease,
     NewJob,
     NewStep,
     OnDuplicate,
+    Outcome,
+    Released,
     Report,
+    Retried,
     StepRecord,
     Verdict,
 )
-from tidewheel.outcome import Completed, Failed, Outcome, Released, Retried
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import (
+from tidewheel.testing.conformance.helpers import (
     BOOM,
     LEASE_SECONDS,
     claim,

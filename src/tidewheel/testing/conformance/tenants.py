@@ -13,31 +13,34 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from tidewheel.conditions import Compare, ComparePayload, Comparison, Field
-from tidewheel.errors import ParentNotFound, WrongState
-from tidewheel.findings import TaskStats
-from tidewheel.ids import new_id
-from tidewheel.limits import HeldBackBy, Rate, TopicLimits
-from tidewheel.model import (
+from tidewheel.core.conditions import Compare, ComparePayload, Comparison, Field
+from tidewheel.core.full_job import WholeJob
+from tidewheel.core.ids import new_id
+from tidewheel.core.model import (
     ROOT_TENANT,
+    Completed,
     Count,
     Dependents,
+    Failed,
     Head,
     JobFilter,
     JobRecord,
     KeyLifetime,
     Lease,
     OnDuplicate,
+    Released,
     Shown,
     State,
     TopicDepth,
     TopicStats,
     Verdict,
 )
-from tidewheel.outcome import Completed, Failed, Released
+from tidewheel.core.reports import TaskStats
+from tidewheel.core.topic_limits import HeldBackBy, Rate, TopicLimits
+from tidewheel.errors import ParentNotFound, WrongState
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.building import (
+from tidewheel.testing.conformance.helpers import (
     BOOM,
     ask,
     cancelled,
@@ -50,7 +53,6 @@ from tidewheel.testing.conformance.building import (
     job,
     put,
 )
-from tidewheel.whole import WholeJob
 
 HOUR = 3600.0
 MANY_LANES = 101

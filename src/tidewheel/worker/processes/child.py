@@ -1,13 +1,15 @@
-"""The program of a process that runs handlers: started by a worker, gone when the worker is.
+"""The program of a handler process: import the tasks, run their handlers, end with the worker.
 
-Started as a fresh interpreter (see ``process``) with three numbers: its end of the socket, where to leave a
-traceback should it crash, and the worker's process id.
+``handler_process`` starts it as a fresh interpreter with three numbers: its end of the socket, the file
+descriptor for the traceback of a crash, and the worker's process id. It takes over the worker's import path
+and arguments, and finds a task by importing the modules that register it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import io
 import os
 import queue
@@ -16,19 +18,23 @@ import socket
 import sys
 import threading
 from dataclasses import replace
-from types import FrameType
+from importlib.machinery import SourceFileLoader
+from types import FrameType, ModuleType
 from typing import Any
 
-from tidewheel.isolation import Place
-from tidewheel.task import Task
-from tidewheel.worker import deciding
-from tidewheel.worker.processes import records
-from tidewheel.worker.processes.channel import Channel
-from tidewheel.worker.processes.loading import find_task
-from tidewheel.worker.processes.memory import limit_of_platform
+from tidewheel.app import Tidewheel
+from tidewheel.errors import ConfigurationError
+from tidewheel.tasks import task_location
+from tidewheel.tasks.task import Task
+from tidewheel.tasks.task_location import MAIN, MAIN_AGAIN, Main, Place
+from tidewheel.worker import outcomes
+from tidewheel.worker.processes import log_records
+from tidewheel.worker.processes.job_run import JobRun, Loops
+from tidewheel.worker.processes.memory_limit import limit_of_platform
 from tidewheel.worker.processes.messages import (
     OUT_OF_MEMORY,
     Answer,
+    Channel,
     Leave,
     Load,
     Loaded,
@@ -38,7 +44,70 @@ from tidewheel.worker.processes.messages import (
     Started,
     Stop,
 )
-from tidewheel.worker.processes.running import JobRun, Loops
+
+_GUARD = (
+    'the main module does its work while it is imported by the process of a task with isolation="process". '
+    'Put what the program does under: if __name__ == "__main__":'
+)
+
+
+def find_task(place: Place, store_url: str) -> Task[..., Any]:
+    """The task, after importing what registers it."""
+    importlib.invalidate_caches()  # a module may have been written since this process started
+    if place.main is not None:
+        import_main(place.main)
+    for name in place.modules:
+        importlib.import_module(name)
+    found = getattr(sys.modules[place.modules[-1]], place.attribute, None)
+    task = found.registry.tasks.get(place.task) if isinstance(found, Tidewheel) else found
+    if not isinstance(task, Task) or task.name != place.task:
+        raise ConfigurationError(
+            f"importing {place.modules[-1]} did not register task {place.task!r} as it did in the worker; "
+            "register it at the top level of that module, not in code that runs later"
+        )
+    _keep_out(task.app, store_url)
+    return task
+
+
+def import_main(main: Main) -> None:
+    """The program's main module under another name, so that what it guards by its name does not run."""
+    if MAIN_AGAIN in sys.modules:
+        return
+    module = ModuleType(MAIN_AGAIN)
+    module.__file__ = main.path
+    module.__package__ = main.package
+    if main.package:
+        importlib.import_module(main.package)  # for relative imports
+    before = sys.modules[MAIN]
+    sys.modules[MAIN_AGAIN] = sys.modules[MAIN] = module
+    task_location.unopenable = _GUARD
+    try:
+        loader = SourceFileLoader(MAIN_AGAIN, main.path)
+        # Not exec_module: that would leave byte code of a script beside it.
+        exec(loader.source_to_code(loader.get_data(main.path), main.path), module.__dict__)  # noqa: S102
+    except BaseException:
+        sys.modules[MAIN] = before
+        del sys.modules[MAIN_AGAIN]
+        raise
+    finally:
+        task_location.unopenable = None
+
+
+def _keep_out(app: Tidewheel, store_url: str) -> None:
+    """A handler that enqueues must reach the worker's store or none: never, say, the real one from a test."""
+    if store_url.startswith("memory:"):
+        app.unopenable = (
+            "this app's store is in the memory of the worker, which the process of a task with "
+            'isolation="process" cannot reach; use a database, or run the worker with isolate=False'
+        )
+    elif store_url != app.url:
+        app.unopenable = (
+            "this app's worker runs on another store than the app has in the process of a task with "
+            'isolation="process"; give both the same URL, or run the worker with isolate=False'
+        )
+    else:
+        app.unopenable = None
+
 
 OOM_SCORE = 500
 """When the machine itself runs out of memory, Linux ends such a process rather than the worker."""
@@ -83,7 +152,7 @@ class Child:
                     sys.path[:] = map(os.fsdecode, message.path)
                     sys.argv[:] = map(os.fsdecode, message.arguments)
                     self._log_levels = message.log_levels
-                    records.set_up(self._channel, self._log_levels)
+                    log_records.set_up(self._channel, self._log_levels)
                 case Load():
                     self._channel.send(self._load(message))
                 case JobRun():
@@ -95,10 +164,10 @@ class Child:
         try:
             self._tasks[message.place] = find_task(message.place, message.store_url)
         except BaseException as error:  # a module may do anything when it is imported, leaving included
-            why = deciding.describe(error)
+            why = outcomes.describe(error)
             return Loaded(replace(why, message=f"the task could not be imported: {why.message}"))
         finally:
-            records.set_up(self._channel, self._log_levels)
+            log_records.set_up(self._channel, self._log_levels)
         return Loaded()
 
     def _run(self, job: JobRun) -> None:

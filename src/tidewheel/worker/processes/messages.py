@@ -1,20 +1,37 @@
-"""What a worker and a process of its handlers say to each other, and how it is put on a socket.
+"""Messages between a worker and a handler process, their framing, and the child's end of the socket.
 
-A frame is four bytes of length and a msgpack object. Nothing here is trusted to be complete or sane: a
-handler may write to any file descriptor it finds, so what cannot be read ends the process, not the worker.
+A frame is four bytes of length and a msgpack object. A handler may write to any file descriptor it finds, so
+no frame is trusted: one that cannot be read ends the process, not the worker. In the child, any thread may
+send and one thread receives.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import struct
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from tidewheel.isolation import Place
-from tidewheel.model import Claimed, JobError, NewStep, Progress, StepRecord
-from tidewheel.outcome import Cancelled, Completed, Failed, Outcome, Released, Retried
+from tidewheel.core.model import (
+    Cancelled,
+    Claimed,
+    Completed,
+    Failed,
+    JobError,
+    NewStep,
+    Outcome,
+    Progress,
+    Released,
+    Retried,
+    StepRecord,
+)
+from tidewheel.tasks.task_location import Place
 
 MAX_FRAME: Final = 2**31 + 2**20
 """Largest message: the largest payload or result a setting allows, and some room."""
@@ -177,3 +194,49 @@ class Frames:
             except msgspec.MsgspecError as error:
                 raise Unreadable(str(error)) from None
             yield message
+
+
+class Channel:
+    """What the worker and this process say to each other."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._lock = threading.Lock()
+        self.open = True
+        self._masks = threading.local()
+        if sys.platform != "win32":
+            os.register_at_fork(
+                before=self._hold_signals, after_in_parent=self._let_signals_in, after_in_child=self._disown
+            )
+
+    def send(self, message: FromProcess) -> None:
+        """Returns when the operating system has it, so that a crash right after this loses nothing."""
+        data = frame(message)
+        with self._lock:
+            self._socket.sendall(data)
+
+    def messages(self) -> Iterator[ToProcess]:
+        """Everything the worker says, until it leaves or is gone."""
+        frames = Frames(ToProcess)
+        buffer = bytearray(65_536)
+        while size := self._socket.recv_into(buffer):
+            yield from frames.feed(memoryview(buffer)[:size])
+
+    def _hold_signals(self) -> None:
+        """A signal that reaches the fork before ``_disown`` would be taken for ours, and be lost."""
+        if sys.platform != "win32":
+            self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+
+    def _let_signals_in(self) -> None:
+        if sys.platform != "win32":
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
+    def _disown(self) -> None:
+        """A handler forked. The fork must not speak for this process, nor keep its socket open; and whoever
+        made it must be able to end it.
+        """
+        self.open = False
+        self._socket.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._let_signals_in()

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tidewheel import context
-from tidewheel.clock import Clock
+from tidewheel.core.clock import Clock
+from tidewheel.core.model import Completed, JobError, Outcome, Released, Report
 from tidewheel.errors import ConfigurationError
-from tidewheel.isolation import Place, find_place
-from tidewheel.model import JobError, Report
-from tidewheel.outcome import Completed, Outcome, Released
 from tidewheel.settings import Settings
-from tidewheel.worker import deciding
-from tidewheel.worker.held import Held, Stop
-from tidewheel.worker.processes import memory
+from tidewheel.tasks import context
+from tidewheel.tasks.task_location import Place, find_place
+from tidewheel.worker import outcomes
+from tidewheel.worker.active_jobs import Held, Stop
+from tidewheel.worker.processes import memory_limit
+from tidewheel.worker.processes.handler_process import LEAVE_SECONDS, Died, Process
 from tidewheel.worker.processes.messages import (
     OUT_OF_MEMORY,
     Answer,
@@ -27,10 +27,9 @@ from tidewheel.worker.processes.messages import (
     ShuttingDown,
     Unreadable,
 )
-from tidewheel.worker.processes.process import LEAVE_SECONDS, Died, Process
 
 if TYPE_CHECKING:
-    from tidewheel.task import Task
+    from tidewheel.tasks.task import Task
 
 IDLE_SECONDS: Final = 60.0
 """How long a process is kept that has nothing to do."""
@@ -103,7 +102,7 @@ class Processes:
                         error,
                     )
                     return Released(NO_ROOM_DELAY)
-                return deciding.after_failure(held.job, held.task.retry, error.error, error)
+                return outcomes.after_failure(held.job, held.task.retry, error.error, error)
 
     async def _attempt(self, held: Held) -> Outcome | None:
         job, policy = held.job, held.task.retry
@@ -111,7 +110,7 @@ class Processes:
         try:
             process, place = await self._process_for(held.task)
         except asyncio.CancelledError:
-            return deciding.after_stop(job, policy, held.stop or Stop.SHUTDOWN)
+            return outcomes.after_stop(job, policy, held.stop or Stop.SHUTDOWN)
         held.started = self._clock.monotonic()
         timer = None if job.timeout is None else self._loop.call_later(job.timeout, held.time_out)
         try:
@@ -119,21 +118,21 @@ class Processes:
             outcome = ended.read()
         except Died as died:
             if held.stop is not None:
-                return deciding.after_stop(job, policy, held.stop)
+                return outcomes.after_stop(job, policy, held.stop)
             if not process.started:
                 # Not this job's doing: something an earlier one left behind, or somebody's kill.
                 raise NotStarted(str(died), again=True) from died
             return self._after_death(held, died)
         except Unreadable as error:
             process.kill()
-            return deciding.after_failure(job, policy, JobError("process_died", str(error)), error)
+            return outcomes.after_failure(job, policy, JobError("process_died", str(error)), error)
         finally:
             if timer is not None:
                 timer.cancel()
         self._release(process, ended)
         if isinstance(outcome, Completed) and held.stop not in (Stop.LOST, Stop.TIMEOUT):
             return outcome  # a handler that finished although it was asked to stop has finished
-        return outcome if held.stop is None else deciding.after_stop(job, policy, held.stop)
+        return outcome if held.stop is None else outcomes.after_stop(job, policy, held.stop)
 
     def shut_down(self) -> None:
         """Let handlers know that the worker has been told to stop."""
@@ -211,7 +210,7 @@ class Processes:
                 message += f" (its memory limit is {limit:,} bytes)"
         _log.warning("job %s (%s, attempt %d): %s", job.lease.job_id, held.task.name, job.attempt, message)
         error = JobError(code, message, traceback=died.crash or None)
-        return deciding.after_failure(job, held.task.retry, error, cause)
+        return outcomes.after_failure(job, held.task.retry, error, cause)
 
     # -- processes ----------------------------------------------------------------------------------------
 
@@ -225,7 +224,7 @@ class Processes:
             raise NotStarted(f"no process could be started: {error}", no_room=no_room) from error
         if place in process.loaded:
             return process, place
-        if task.memory_limit is not None and not memory.ENFORCED and task.name not in self._unlimited:
+        if task.memory_limit is not None and not memory_limit.ENFORCED and task.name not in self._unlimited:
             self._unlimited.add(task.name)
             _log.warning("the memory_limit of task %s is not enforced on this platform", task.name)
         try:

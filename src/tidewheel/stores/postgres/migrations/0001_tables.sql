@@ -323,7 +323,7 @@ CREATE TABLE tally (
     did_fail     integer NOT NULL DEFAULT 0,
     did_cancel   integer NOT NULL DEFAULT 0,
     did_retry    integer NOT NULL DEFAULT 0,
-    -- how long it took: the sum, and the bucket of each (stores/histogram.py)
+    -- how long it took: the sum, and the bucket of each (stores/reports.py)
     run_total    bigint,
     run_buckets  smallint[],
     wait_total   bigint,
@@ -348,7 +348,7 @@ CREATE TABLE counts (
     PRIMARY KEY (tenant, topic, task)
 ) WITH (fillfactor = 50);
 
--- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/histogram.py). Metrics:
+-- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/reports.py). Metrics:
 --   0 enqueued   1 completed   2 failed   3 cancelled   4 retried   5 run time   6 wait time
 -- Of all topics together: an hour is a few thousand rows, however many topics there are.
 CREATE TABLE minutes (

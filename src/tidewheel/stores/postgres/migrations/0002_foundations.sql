@@ -15,7 +15,7 @@ $$;
 CREATE FUNCTION minute_of(p_now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT p_now - p_now % 60000000 $$;
 
--- Where the buckets 1, 2, … of stores/histogram.py begin: four an octave. width_bucket(x, this) is the bucket of x.
+-- Where the buckets 1, 2, … of stores/reports.py begin: four an octave. width_bucket(x, this) is the bucket of x.
 CREATE FUNCTION bucket_bounds() RETURNS bigint[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT array_agg(CASE WHEN b < 4 THEN b ELSE (4 + b % 4) * (1::bigint << (b / 4 - 1)) END ORDER BY b)

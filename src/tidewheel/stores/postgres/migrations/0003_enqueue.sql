@@ -285,7 +285,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Whether a job meets a condition that stores/compiling.py wrote: $2 has its values, $3 is the time. NULL is met by all.
+-- Whether a job meets a condition that stores/condition_sql.py wrote: $2 has its values, $3 is the time. NULL is met by all.
 CREATE FUNCTION in_view(p_id uuid, p_view text, p_values text, p_now bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,7 +1,7 @@
 -- Granting due jobs, and bringing back what others left.
 
 -- Deal with up to p_limit ended leases, and as many jobs past expires_at. p_words: how to say it, from
--- stores/endings.py: the message of a lost worker (worker, attempt), that of an expired job (since when), and the
+-- stores/terminal_errors.py: the message of a lost worker (worker, attempt), that of an expired job (since when), and the
 -- summary of one cancelled on request. p_from: what ended before this has been dealt with, as far as the caller knows.
 -- told: each of these jobs, as JSON in the order of model.RescuedJob. p_latest: the latest time the caller believes
 -- (NULL: any). A clock that is ahead of it has just stepped, and cancels nothing that is not over by then.

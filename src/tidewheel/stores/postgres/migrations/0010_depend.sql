@@ -6,7 +6,7 @@
 -- want: for the children of one parent, the first. So a parent and its children can be locked in any order, and nobody
 -- deadlocks.
 
--- Why a job was cancelled that was to run after another, as stores/endings.py says it. 6: deleted before it had ended.
+-- Why a job was cancelled that was to run after another, as stores/terminal_errors.py says it. 6: deleted before it had ended.
 CREATE FUNCTION parent_failed(p_parent uuid, p_state integer) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'parent_failed: job ' || p_parent || ', which it waited for, '

@@ -1,4 +1,4 @@
--- Topics with limits: setting them, and choosing what has room. stores/rooms.py decides the same for the other stores.
+-- Topics with limits: setting them, and choosing what has room. stores/limit_check.py decides the same for the other stores.
 --
 -- Nothing is counted for a limit on what runs: it is looked at. Claimers of one limited topic come one after another,
 -- by an advisory lock until the end of their transaction, so that each sees what the one before granted: every

@@ -189,7 +189,7 @@ CREATE TABLE tidewheel_counts (
     PRIMARY KEY (tenant, topic, task, state)
 ) STRICT, WITHOUT ROWID;
 
--- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/histogram.py).
+-- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/reports.py).
 -- Of all topics together: an hour is a few thousand rows, however many topics there are.
 CREATE TABLE tidewheel_minutes (
     minute INTEGER NOT NULL,

@@ -11,7 +11,7 @@ from desk.models import Note
 from desk.tasks import add, send, write
 from tidewheel import InvalidPayload
 from tidewheel.integrations.django import app, run_until_idle
-from tidewheel.integrations.django.interface import (
+from tidewheel.integrations.django.compat import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,

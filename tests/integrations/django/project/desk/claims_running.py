@@ -12,10 +12,15 @@ from desk import tasks
 from desk.jobs import count_notes
 from desk.models import Note
 from tidewheel import SecurityContext, acting_as
-from tidewheel.conditions import InState
+from tidewheel.core.conditions import InState
+from tidewheel.core.model import State
 from tidewheel.integrations.django import app_for, run_until_idle
-from tidewheel.integrations.django.interface import PACKAGE, TaskResultDoesNotExist, TaskResultStatus, signals
-from tidewheel.model import State
+from tidewheel.integrations.django.compat import (
+    PACKAGE,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    signals,
+)
 
 
 class Running(TransactionTestCase):

@@ -16,7 +16,7 @@ from django.utils.log import configure_logging
 
 from desk.tasks import add
 from tidewheel.integrations.django import ProjectApp, TidewheelBackend, app, app_for, worker_app
-from tidewheel.integrations.django.databases import url_of
+from tidewheel.integrations.django.database_urls import url_of
 from tidewheel.integrations.django.project import project_apps
 
 

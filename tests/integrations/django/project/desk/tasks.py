@@ -6,7 +6,7 @@ import threading
 from django.db import connections
 
 from desk.models import Note
-from tidewheel.integrations.django.interface import PACKAGE
+from tidewheel.integrations.django.compat import PACKAGE
 
 if PACKAGE == "django.tasks":
     from django.tasks import task

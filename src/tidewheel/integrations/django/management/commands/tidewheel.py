@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewheel.integrations.django.command import TidewheelCommand
+from tidewheel.integrations.django.management import TidewheelCommand
 
 
 class Command(TidewheelCommand):

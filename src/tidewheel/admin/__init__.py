@@ -1,0 +1,1 @@
+"""Administration: job filters, bulk actions, reports, topic controls, worker info and store copies."""

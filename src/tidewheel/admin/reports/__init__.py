@@ -1,0 +1,1 @@
+"""Reports for operators: questions and answers, attention, stuck jobs and queue snapshots."""

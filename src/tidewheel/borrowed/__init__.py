@@ -1,1 +1,0 @@
-"""Connections of the caller's own: what they are, and how work is done on each kind."""

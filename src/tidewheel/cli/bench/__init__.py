@@ -1,1 +1,0 @@
-"""``tidewheel bench``: how fast it is here."""

@@ -1,0 +1,371 @@
+"""From what is known to the lines of a screen of any size. No terminal is needed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from tidewheel.admin.reports.answers import Severity
+from tidewheel.admin.reports.queue_snapshot import Glance
+from tidewheel.admin.reports.stuck_jobs import lane_name
+from tidewheel.cli import formats
+from tidewheel.cli.top.state import View
+from tidewheel.cli.top.styled_text import Line, Piece, cut, left, right
+from tidewheel.core.clock import (
+    MICROSECONDS,
+    seconds_to_microseconds,
+    to_datetime,
+    to_microseconds,
+)
+from tidewheel.core.model import JobRecord
+
+SPARKS: Final = "▁▂▃▄▅▆▇█"
+MOST_ALARMS: Final = 2
+SILENT_SECONDS: Final = 3.0
+"""An answer that takes longer is worth a word."""
+OLD_SECONDS: Final = 1.5
+"""What is so much older than the counts beside it says so."""
+TALL: Final = 20
+"""From so many rows on there is room for the line of bars and for blank lines."""
+WIDE: Final = 60
+"""From so many columns on there is room for what can wait."""
+BAR: Final = 10
+NARROWEST_NAME: Final = 12
+WIDEST_NAME: Final = 40
+_ALARM_STYLES: Final = {Severity.CRITICAL: "alarm", Severity.WARNING: "yellow", Severity.INFO: "blue"}
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """What there is to draw on. ``height`` None: as many lines as it takes, for a pipe."""
+
+    width: int
+    height: int | None
+    unicode: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    name: str
+    due: int
+    delayed: int
+    running: int
+    failed: int
+    paused: str
+
+
+def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = None) -> list[Line]:
+    """The whole screen, exactly as high as the canvas; ``now`` is monotonic."""
+    glance, width = view.glance, canvas.width
+    lines = [_title(view, width, clock or datetime.now(UTC))]
+    if glance is None:
+        lines.append([Piece(view.trouble or "looking at the store for the first time…", "dim")])
+        return _filled(lines, view, canvas, now)
+    tall = canvas.height is None or canvas.height >= TALL
+    lines += [_counts(view, glance, width), _rates(view, glance)]
+    if tall and canvas.height is not None and canvas.unicode:
+        lines.append(_history(view, width))
+    lines += _alarms(view, width)
+    topics = [_topic_line(topic, view, width) for topic in _topics(glance)]
+    running = [_running_line(job, glance.now, canvas) for job in glance.running]
+    failed = list(_failed_lines(view, glance.now, width))
+    sections = [
+        (_topic_head(width), topics, "no topics yet: the first job makes one"),
+        (_running_head(glance, width), running, "no job runs"),
+        (_failed_head(view, glance, width), failed, "no job has failed"),
+    ]
+    wanted = [max(1, len(rows)) for _, rows, _ in sections]
+    room = None
+    if canvas.height is not None:
+        room = canvas.height - len(lines) - 1
+        # A head without a row below it says nothing: where there is no room for all, what runs goes first.
+        drawn = sorted((0, 2, 1)[: max(0, room // 2)])
+        wanted = [wish if place in drawn else 0 for place, wish in enumerate(wanted)]
+        room -= len(drawn)
+    shares = wanted if room is None else share(room, wanted)
+    spaced = room is None or room - sum(shares) >= len(sections)
+    for (head, rows, empty), room in zip(sections, shares, strict=True):
+        if room < 1:
+            continue
+        lines += [[], head] if spaced else [head]
+        lines += rows[:room] or [[Piece(f"  {empty}", "dim")]]
+    return _filled(lines, view, canvas, now)
+
+
+def share(room: int, wanted: Sequence[int]) -> list[int]:
+    """Rows for each, as evenly as their wishes allow; what one does not need the others get."""
+    shares = [0] * len(wanted)
+    while room > 0:
+        hungry = [place for place, wish in enumerate(wanted) if shares[place] < wish]
+        if not hungry:
+            break
+        for place in hungry[:room]:
+            shares[place] += 1
+        room -= len(hungry)
+    return shares
+
+
+def _filled(lines: list[Line], view: View, canvas: Canvas, now: float) -> list[Line]:
+    """With the last line at the bottom."""
+    if canvas.height is None:
+        return lines
+    lines = lines[: max(0, canvas.height - 1)]
+    lines += [[]] * (canvas.height - 1 - len(lines))
+    return [*lines, _footer(view, canvas, now)]
+
+
+# -- the lines above ----------------------------------------------------------------------------------------
+
+
+def _title(view: View, width: int, clock: datetime) -> Line:
+    name = " tidewheel top "
+    time = f" {clock:%H:%M:%S} UTC "
+    about = f" {view.url}  {view.store}"
+    return [Piece(name, "head"), left(about, max(0, width - len(name) - len(time))), Piece(time, "head")]
+
+
+def _counts(view: View, glance: Glance, width: int) -> Line:
+    stats = glance.stats
+    due = max(0, stats.pending - stats.delayed)
+    pieces = [*_figure(due, "due", "yellow"), *_figure(stats.running, "running", "cyan")]
+    if width >= WIDE:
+        pieces += _figure(stats.delayed, "delayed", "blue")
+    pieces += _figure(stats.failed, "failed", "red")
+    missing = sum(worker.missing for worker in view.workers)
+    live = len(view.workers) - missing
+    pieces += _figure(live, "worker" if live == 1 else "workers", "green" if live else "alarm", always=True)
+    if missing:
+        pieces += _figure(missing, "missing", "alarm")
+    if stats.oldest_due_at is not None:
+        waited = formats.duration(max(0.0, (glance.now - stats.oldest_due_at) / MICROSECONDS))
+        pieces += [Piece(" oldest "), Piece(waited, "bold")]
+    return pieces
+
+
+def _figure(number: int, name: str, style: str, *, always: bool = False) -> list[Piece]:
+    return [Piece(f" {number:,}", style if number or always else "dim"), Piece(f" {name} ")]
+
+
+def _rates(view: View, glance: Glance) -> Line:
+    rates, stats = view.rates.overall, glance.stats
+    pieces: list[Piece] = []
+    for name, shown, style in (
+        ("enqueued", "in", "bold"),
+        ("completed", "done", "green"),
+        ("failed", "failed", "red"),
+        ("retried", "retried", "magenta"),
+    ):
+        rate = rates.get(name)
+        pieces += [Piece(f" {shown} "), Piece(f"{_rate(rate)}/s ", style if rate else "dim")]
+    if stats.run_time.count:
+        pieces += [Piece(" p95: run "), Piece(formats.duration(stats.run_time.p95), "bold")]
+        pieces += [Piece(", wait "), Piece(formats.duration(stats.wait_time.p95), "bold")]
+    return pieces
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 9.95 or rate == 0 else f"{rate:.1f}"
+
+
+def _history(view: View, width: int) -> Line:
+    """Completed a second since this began, the newest at the right end."""
+    room = max(0, width - 10)
+    samples = list(view.history)[-room:] if room else []
+    top = max([*samples, 0.0]) or 1.0
+    bars = "".join(
+        SPARKS[min(len(SPARKS) - 1, int(rate / top * len(SPARKS)))] if rate else " " for rate in samples
+    )
+    return [Piece(" done/s "), Piece(bars.rjust(room), "green")]
+
+
+def _alarms(view: View, width: int) -> Iterator[Line]:
+    attention = view.attention
+    if attention is None:
+        return
+    found = [finding for finding in attention.findings if finding.severity is not Severity.INFO]
+    if not found:
+        yield [Piece(f" nothing needs attention{_as_of(view)}", "green")]
+        return
+    for finding in found[:MOST_ALARMS]:
+        title = f" {finding.severity}: {finding.title}"
+        more = "" if not finding.jobs else f" ({formats.jobs(finding.jobs)})"
+        yield [Piece(cut(title + more, width), _ALARM_STYLES[finding.severity])]
+    more_found = len(found) - MOST_ALARMS + attention.more
+    if more_found > 0:
+        yield [Piece(f" and {more_found:,} more{_as_of(view)}: tidewheel why", "dim")]
+    else:
+        yield [Piece(f" what to do{_as_of(view)}: tidewheel why", "dim")]
+
+
+# -- topics -------------------------------------------------------------------------------------------------
+
+
+def _topics(glance: Glance) -> list[_Topic]:
+    due: dict[str, int] = {}
+    for lane in glance.lanes:
+        due[lane.topic] = due.get(lane.topic, 0) + lane.due
+    topics = [
+        _Topic(
+            topic.topic,
+            min(topic.pending, due.get(topic.topic, 0)),
+            max(0, topic.pending - due.get(topic.topic, 0)),
+            topic.running,
+            topic.failed,
+            formats.pause_end(topic.paused_until, glance.now),
+        )
+        for topic in glance.stats.topics
+    ]
+    # By the size of their numbers, so that rows do not change places with every job.
+    topics.sort(key=lambda topic: (-topic.due.bit_length(), -topic.running.bit_length(), topic.name))
+    return topics
+
+
+_TOPIC_COLUMNS: Final = (
+    ("DUE", 9),
+    ("DELAYED", 9),
+    ("RUNNING", 8),
+    ("IN/S", 8),
+    ("DONE/S", 8),
+    ("FAIL/S", 7),
+    ("FAILED", 8),
+)
+_TOPIC_NUMBERS: Final = sum(size for _, size in _TOPIC_COLUMNS)
+
+
+def _name_width(width: int) -> int:
+    return min(WIDEST_NAME, max(NARROWEST_NAME, width - _TOPIC_NUMBERS))
+
+
+def _topic_head(width: int) -> Line:
+    room = _name_width(width)
+    titles = [right(title, size, "head") for title, size in _TOPIC_COLUMNS]
+    return [left(" TOPIC", room, "head"), *titles, left("", max(0, width - room - _TOPIC_NUMBERS), "head")]
+
+
+def _topic_line(topic: _Topic, view: View, width: int) -> Line:
+    rates = view.rates.topics.get(topic.name, {})
+    sizes = [size for _, size in _TOPIC_COLUMNS]
+    cells = (
+        (f"{topic.due:,}", "yellow" if topic.due else "dim"),
+        (f"{topic.delayed:,}", "blue" if topic.delayed else "dim"),
+        (f"{topic.running:,}", "cyan" if topic.running else "dim"),
+        *(
+            (_rate(rates.get(name, 0.0 if view.rates.overall else None)), style if rates.get(name) else "dim")
+            for name, style in (("enqueued", ""), ("completed", "green"), ("failed", "red"))
+        ),
+        (f"{topic.failed:,}", "red" if topic.failed else "dim"),
+    )
+    room = _name_width(width)
+    name = left(f" {topic.name}" + (f" ({topic.paused})" if topic.paused else ""), room)
+    return [
+        Piece(name.text, "yellow" if topic.paused else ""),
+        *(right(text, size, style) for (text, style), size in zip(cells, sizes, strict=True)),
+    ]
+
+
+# -- running jobs -------------------------------------------------------------------------------------------
+
+
+def _job_width(width: int) -> int:
+    return min(WIDEST_NAME, max(NARROWEST_NAME, width // 3))
+
+
+def _head(name: str, columns: str, width: int) -> Line:
+    room = _job_width(width)
+    return [left(name, room, "head"), left(columns, max(0, width - room), "head")]
+
+
+def _running_head(glance: Glance, width: int) -> Line:
+    name = f" RUNNING {glance.stats.running:,}, by age"
+    return _head(name, "     FOR  TRY  PROGRESS", width)
+
+
+def _running_line(job: JobRecord, now: int, canvas: Canvas) -> Line:
+    began = job.started_at or job.claimed_at or job.run_at
+    seconds = max(0.0, (now - began) / MICROSECONDS)
+    tries = f"{job.attempt}/{job.max_attempts}" if job.max_attempts is not None else str(job.attempt)
+    ended = job.leased_until is not None and job.leased_until <= now
+    pieces = [
+        left(f" {lane_name(job.topic, job.task)}", _job_width(canvas.width)),
+        right(formats.duration(seconds), 8, "cyan"),
+        right(tries, 5, "magenta" if job.attempt > 1 else "dim"),
+        Piece("  "),
+    ]
+    if ended:
+        return [*pieces, Piece("its lease is over: its worker is gone", "alarm")]
+    if job.cancel_requested:
+        pieces.append(Piece("asked to stop ", "yellow"))
+    progress = job.progress
+    if progress is None:
+        where = "on" if job.started_at is not None else "claimed by"
+        return [*pieces, Piece(f"{where} {job.worker}" if job.worker else "", "dim")]
+    said = ": ".join(part for part in (progress.stage, progress.message) if part)
+    return [
+        *pieces,
+        Piece(_bar(progress.percent, canvas), "cyan"),
+        Piece(f" {progress.percent:3.0f} % "),
+        Piece(said),
+    ]
+
+
+def _bar(percent: float, canvas: Canvas) -> str:
+    done = round(BAR * min(100.0, max(0.0, percent)) / 100)
+    full, empty = ("━", "─") if canvas.unicode else ("#", ".")
+    return full * done + empty * (BAR - done)
+
+
+# -- failures -----------------------------------------------------------------------------------------------
+
+
+def _failed_head(view: View, glance: Glance, width: int) -> Line:
+    """Of what stands below it: the counts above may be of a later moment."""
+    found = view.failed
+    if found is None:
+        return _head(f" FAILED {glance.stats.failed:,}", "    JOBS LAST  ERROR", width)
+    groups = f", {formats.plural(found.errors, 'error')}" if found.errors else ""
+    more = "" if found.complete else "+"
+    return _head(f" FAILED {found.jobs:,}{more}{groups}", f"    JOBS LAST  ERROR{_as_of(view)}", width)
+
+
+def _as_of(view: View) -> str:
+    """That what is shown is older than the counts, where it is."""
+    age = view.closer_age
+    if view.glance is None or age < OLD_SECONDS:
+        return ""
+    return f", as of {to_datetime(view.glance.now - seconds_to_microseconds(age)):%H:%M:%S}"
+
+
+def _failed_lines(view: View, now: int, width: int) -> Iterator[Line]:
+    groups = [] if view.failed is None else list(view.failed.groups)
+    groups.sort(key=lambda group: group.last_failed_at, reverse=True)
+    for group in groups:
+        failed_at = to_microseconds(group.last_failed_at)
+        fresh = now - failed_at < 60 * MICROSECONDS
+        yield [
+            left(f" {lane_name(group.topic, group.task)}", _job_width(width)),
+            right(f"{group.jobs:,}", 8, "red"),
+            right(formats.age(min(failed_at, now), now), 5, "alarm" if fresh else ""),
+            Piece("  "),
+            Piece(group.sample, "red" if fresh else ""),
+        ]
+
+
+# -- the line below -----------------------------------------------------------------------------------------
+
+
+def _footer(view: View, canvas: Canvas, now: float) -> Line:
+    if view.trouble is not None:
+        seen = "" if view.glance is None else f"; figures of {to_datetime(view.glance.now):%H:%M:%S}"
+        since = formats.duration(max(0.0, now - view.trouble_since))
+        text = f" q quits   no answer from the store for {since}{seen}: {view.trouble}"
+        return [Piece(cut(text, canvas.width), "alarm")]
+    silent = now - view.seen_at
+    if silent > max(SILENT_SECONDS, view.every * 2, view.took_seconds * 10):
+        text = f" q quits   the store has not answered for {formats.duration(silent)}"
+        return [Piece(cut(text, canvas.width), "yellow")]
+    took = f"the store answered in {formats.duration(view.took_seconds)}"
+    return [Piece(cut(f" q quits   every {view.every:g} s   {took}", canvas.width), "dim")]

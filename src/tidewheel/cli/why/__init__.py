@@ -1,1 +1,0 @@
-"""``tidewheel why``: the six questions of an operator."""

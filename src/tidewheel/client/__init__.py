@@ -1,0 +1,1 @@
+"""Client side of an app: connections, enqueueing, job handles, results and transactions."""

@@ -1,0 +1,199 @@
+"""Which opened store a piece of code uses: the one of the event loop it runs on.
+
+A store's futures, locks and connections belong to the event loop that opened them. The app therefore keeps
+one *recipe* (a store that is never opened) and gives every event loop a sibling of its own: the user's loop
+gets one in ``async with app``, the thread behind ``.sync`` gets one at the first blocking call. Code asks for
+"the store" and gets that of the running loop, so nothing above has to know on which side it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tidewheel.client.results import ResultWaiter
+from tidewheel.client.sync.portal import Portal
+from tidewheel.core.clock import Clock
+from tidewheel.core.urls import over_http
+from tidewheel.errors import NotOpen
+from tidewheel.pull.dispatcher import Reservations
+from tidewheel.settings import Settings
+from tidewheel.stores import Joiner, Store, StoreLimits, create_joiner
+from tidewheel.stores.external_transaction import Untold
+from tidewheel.telemetry.telemetry import Telemetry
+from tidewheel.worker import store_maintenance
+from tidewheel.worker.store_maintenance import Maintenance
+
+if TYPE_CHECKING:
+    from tidewheel.remote.service import Desk
+
+_MOST_UNANNOUNCED: Final = 1000
+"""Transactions to be told of that are kept while a store is being opened; whoever polls finds the rest."""
+_OPEN_AGAIN_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class Connection:
+    """One event loop's opened store."""
+
+    store: Store
+    results: ResultWaiter
+    users: int = 0  # nested ``async with app`` on one loop share it; the last one closes it
+    opened: bool = False
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
+    reservations: Reservations | None = None  # once somebody pulls by hand
+    maintenance: Maintenance | None = None  # of a store that is not a server
+    desk: Desk | None = None  # once a worker elsewhere is served from here
+    pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
+
+    def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
+        """Who waits here for jobs of this store: the connection's own, or the lane's."""
+        if store is self.store:
+            return self.results
+        if self.lane_results is None or self.lane_results.store is not store:
+            self.lane_results = ResultWaiter(store, poll_interval)
+        return self.lane_results
+
+
+class Connections:
+    """The opened stores of one app, by event loop."""
+
+    def __init__(
+        self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        self._recipe = recipe
+        self._settings = settings
+        self._limits = limits
+        self._clock = clock
+        self._telemetry = telemetry
+        self._joiner: Joiner | None = None  # once somebody has a transaction of their own
+        self._unannounced: deque[Untold] = deque()
+        self._open_again_at = 0.0
+        self._by_loop: dict[asyncio.AbstractEventLoop, Connection] = {}
+
+    async def open(self) -> None:
+        """Open this loop's store, or join those who already have."""
+        self._forget_dead_loops()
+        loop = asyncio.get_running_loop()
+        connection = self._by_loop.get(loop)
+        if connection is None:
+            store = self._recipe.sibling()
+            connection = Connection(store, ResultWaiter(store, self._settings.poll_interval))
+            self._by_loop[loop] = connection
+        connection.users += 1
+        try:
+            async with connection.opening:
+                if not connection.opened:
+                    await connection.store.open()
+                    if over_http(connection.store.url):
+                        pass  # a schema is the business of the server, and it would not start on a wrong one
+                    elif self._settings.migrate:
+                        await connection.store.migrate()
+                    else:  # whoever lets others migrate must not work on what it does not understand, either
+                        await connection.store.missing_steps()
+                    connection.opened = True
+                    if not over_http(connection.store.url):
+                        connection.maintenance = Maintenance(
+                            connection.store, self._clock, self._telemetry, store_maintenance.LOOK_SECONDS
+                        )
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Leave; the last to leave closes the store. Harmless when nothing is open."""
+        loop = asyncio.get_running_loop()
+        connection = self._by_loop.get(loop)
+        if connection is None:
+            return
+        connection.users -= 1
+        if connection.users == 0:
+            del self._by_loop[loop]
+            if connection.maintenance is not None:
+                await connection.maintenance.close()
+            if connection.desk is not None:
+                await connection.desk.close()
+            if connection.reservations is not None:
+                await connection.reservations.close()
+            await connection.results.close()
+            if connection.lane_results is not None:
+                await connection.lane_results.close()
+            await connection.store.close()
+
+    def users(self, besides: asyncio.AbstractEventLoop) -> int:
+        """How many in this process have it open, those on one event loop left out."""
+        self._forget_dead_loops()
+        return sum(
+            connection.users
+            for loop, connection in list(self._by_loop.items())
+            if loop is not besides and connection.pid == os.getpid()
+        )
+
+    def forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A loop that is left to itself, because something blocks it, has nothing open any more."""
+        self._by_loop.pop(loop, None)
+
+    def open_here(self) -> bool:
+        """Whether somebody on the running loop has it open."""
+        return asyncio.get_running_loop() in self._by_loop
+
+    def reservations(self) -> Reservations:
+        """Who waits on the running event loop for jobs to pull by hand."""
+        connection = self.current()
+        if connection.reservations is None:
+            connection.reservations = Reservations(connection.store, self._settings, self._clock)
+        return connection.reservations
+
+    def joiner(self, url: str) -> Joiner:
+        """How jobs get into transactions of others. It needs nothing that is open."""
+        if self._joiner is None:
+            self._joiner = create_joiner(url, clock=self._clock, limits=self._limits)
+        return self._joiner
+
+    def announce(self, untold: Untold, portal: Portal) -> None:
+        """Have those who wait told once this transaction has committed, by any store of this process.
+
+        From any thread. Without an open store it is kept, and one is opened behind the portal meanwhile.
+        """
+        for loop, connection in list(self._by_loop.items()):
+            if connection.opened and connection.pid == os.getpid() and not loop.is_closed():
+                connection.store.expect(untold)
+                return
+        if len(self._unannounced) < _MOST_UNANNOUNCED:
+            self._unannounced.append(untold)
+        now = time.monotonic()
+        if now >= self._open_again_at:  # where that failed, it is not tried with every job
+            self._open_again_at = now + _OPEN_AGAIN_SECONDS
+            portal.post(self._announce_left)
+
+    async def _announce_left(self) -> None:
+        store = self.current().store
+        while self._unannounced:
+            store.expect(self._unannounced.popleft())
+
+    def current(self) -> Connection:
+        """The running loop's connection; outside of any loop the only one there is."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            if len(self._by_loop) == 1:
+                return next(iter(self._by_loop.values()))
+            raise NotOpen("the app is not open; use it inside `async with app`, or through .sync") from None
+        connection = self._by_loop.get(loop)
+        if connection is None or not connection.opened:
+            elsewhere = " (it is open on another one)" if self._by_loop else ""
+            raise NotOpen(
+                f"the app is not open on this event loop{elsewhere}; use it inside `async with app`, "
+                "or through .sync"
+            )
+        return connection
+
+    def _forget_dead_loops(self) -> None:
+        # A loop that ended without closing the app (a test that failed, say) must not be kept alive by us.
+        for loop in [loop for loop in list(self._by_loop) if loop.is_closed()]:
+            self._by_loop.pop(loop, None)

@@ -1,0 +1,181 @@
+"""``task.using(connection)``: jobs that are part of the caller's own transaction.
+
+The job exists when that transaction commits, and not at all when it is rolled back. On a connection whose
+calls block, so do these; on one whose calls are awaited, these are. Nothing has to be open for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar
+
+from tidewheel.client.drivers import borrow
+from tidewheel.client.drivers.base import AsyncBorrowed, Borrowed
+from tidewheel.client.job_handle import Fresh, Job
+from tidewheel.core.model import Enqueued, NewJob
+from tidewheel.errors import InvalidInput, StoreUnavailable
+from tidewheel.stores.external_transaction import Joined, Untold, Work
+from tidewheel.tasks.middleware import prepare
+
+if TYPE_CHECKING:
+    from tidewheel.app import Tidewheel
+    from tidewheel.client.sync.blocking_app import BlockingJob
+    from tidewheel.tasks.options import Template
+    from tidewheel.tasks.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger("tidewheel")
+
+_TRIES: Final = 5
+"""How often a job is offered again whose duplicate vanished before it could be read."""
+
+
+class AsyncConnection(Protocol):
+    """For type checkers: a connection whose calls are awaited."""
+
+    @property
+    def execute(self) -> Callable[..., Awaitable[Any]]: ...
+
+
+class UsingTask(Generic[P, R]):
+    """A task on a connection whose calls block. Made by :meth:`Task.using`."""
+
+    def __init__(self, task: Task[P, R], template: Template, borrowed: Borrowed) -> None:
+        self._task = task
+        self._template = template
+        self._borrowed = borrowed
+
+    def __repr__(self) -> str:
+        return f"<UsingTask {self._task.name} on {self._borrowed.dialect}>"
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
+        """Make a job of this call, as part of the connection's transaction."""
+        job = self._task.job_for_call(self._template, args, kwargs)
+        return _write(self._task.app, (job,), self._borrowed)[0]
+
+    def enqueue_many(self, payloads: Iterable[Any]) -> list[BlockingJob[R]]:
+        """One job for each payload, handles in the same order. See ``Task.enqueue_many``."""
+        jobs = self._task.jobs_for_payloads(self._template, payloads)
+        return _write(self._task.app, jobs, self._borrowed)
+
+
+class AsyncUsingTask(Generic[P, R]):
+    """A task on a connection whose calls are awaited. Made by :meth:`Task.using`."""
+
+    def __init__(self, task: Task[P, R], template: Template, borrowed: AsyncBorrowed) -> None:
+        self._task = task
+        self._template = template
+        self._borrowed = borrowed
+
+    def __repr__(self) -> str:
+        return f"<AsyncUsingTask {self._task.name} on {self._borrowed.dialect}>"
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Make a job of this call, as part of the connection's transaction."""
+        job = self._task.job_for_call(self._template, args, kwargs)
+        return (await _write_async(self._task.app, (job,), self._borrowed))[0]
+
+    async def enqueue_many(self, payloads: Iterable[Any]) -> list[Job[R]]:
+        """One job for each payload, handles in the same order. See ``Task.enqueue_many``."""
+        jobs = self._task.jobs_for_payloads(self._template, payloads)
+        return await _write_async(self._task.app, jobs, self._borrowed)
+
+
+def bind(task: Task[P, R], template: Template, connection: object) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
+    """The task on this connection, whatever kind it is."""
+    borrowed = borrow(connection)
+    if isinstance(borrowed, AsyncBorrowed):
+        return AsyncUsingTask(task, template, borrowed)
+    return UsingTask(task, template, borrowed)
+
+
+def write_using(
+    app: Tidewheel, jobs: Sequence[NewJob], connection: object
+) -> list[BlockingJob[Any]] | Coroutine[Any, Any, list[Job[Any]]]:
+    """Checked jobs on this connection: their handles, or a coroutine of them."""
+    borrowed = borrow(connection)
+    if isinstance(borrowed, AsyncBorrowed):
+        return _write_async(app, jobs, borrowed)
+    return _write(app, jobs, borrowed)
+
+
+def first_of(
+    handles: list[BlockingJob[Any]] | Coroutine[Any, Any, list[Job[Any]]],
+) -> BlockingJob[Any] | Coroutine[Any, Any, Job[Any]]:
+    """Of a single job."""
+    return handles[0] if isinstance(handles, list) else _first_of(handles)
+
+
+async def _first_of(handles: Coroutine[Any, Any, list[Job[Any]]]) -> Job[Any]:
+    return (await handles)[0]
+
+
+def _write(app: Tidewheel, jobs: Sequence[NewJob], borrowed: Borrowed) -> list[BlockingJob[Any]]:
+    handles, untold = borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
+    _announce(app, untold)
+    return [handle.sync for handle in handles]
+
+
+async def _write_async(app: Tidewheel, jobs: Sequence[NewJob], borrowed: AsyncBorrowed) -> list[Job[Any]]:
+    handles, untold = await borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
+    _announce(app, untold)
+    return handles
+
+
+def _writing(
+    app: Tidewheel, jobs: Sequence[NewJob], dialect: str
+) -> Work[tuple[list[Job[Any]], list[Untold]]]:
+    joiner = app.joiner
+    if dialect != joiner.dialect:
+        raise InvalidInput(
+            f"this connection is to {dialect}, and the app's jobs are in {joiner.dialect}; use a connection "
+            "to the database of the app's URL"
+        )
+    jobs = prepare(app, jobs)
+    if any(type(job.payload) is not bytes for job in jobs):
+        raise InvalidInput(
+            "a job of a task that is not durable is in no database, so it cannot be part of a transaction"
+        )
+    handles: list[Job[Any]] = []
+    untold: list[Untold] = []
+    if jobs:
+        joined = yield from (
+            joiner.enqueue(jobs) if app.telemetry.off else app.telemetry.join(joiner.enqueue, jobs)
+        )
+        untold.extend(joined.untold)
+        for job, answer in zip(jobs, joined.answers, strict=True):
+            handle = yield from _handle(app, job, answer, joined, untold)
+            handles.append(handle)
+    if app.after_using is not None:
+        app.after_using(handles)
+    return handles, untold
+
+
+def _handle(
+    app: Tidewheel, job: NewJob, answer: Enqueued, joined: Joined, untold: list[Untold]
+) -> Work[Job[Any]]:
+    """The new job, or the one that holds its key. Where that has just been pruned, it is offered again."""
+    for _ in range(_TRIES):
+        if not answer.duplicate:
+            return Job(app, Fresh(job, answer))
+        record = joined.holders.get(answer.job_id)
+        if record is not None:
+            return Job(app, record, duplicate=True, replaced=answer.replaced)
+        joined = yield from app.joiner.enqueue((job,))
+        untold.extend(joined.untold)
+        (answer,) = joined.answers
+    raise StoreUnavailable(
+        f"a job's key is taken and freed again and again; given up after {_TRIES} tries, try again"
+    )
+
+
+def _announce(app: Tidewheel, untold: Iterable[Untold]) -> None:
+    for one in untold:
+        try:
+            app.announce(one)
+        except Exception as error:
+            # The jobs are written, and whoever polls finds them; a program that ends starts no threads.
+            _log.debug("the end of a transaction will not be told: %s", error)

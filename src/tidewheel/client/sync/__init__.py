@@ -1,0 +1,1 @@
+"""Blocking twins of the async API, behind ``app.sync``."""

@@ -1,1 +1,0 @@
-"""Moving all jobs of one store to another, for ``tidewheel copy``."""

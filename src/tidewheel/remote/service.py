@@ -1,0 +1,241 @@
+"""``app.remote``: the verbs of workers that reach this process and not the store, each under its lease.
+
+``Desk`` holds the state that one event loop needs to serve them, next to its store. ``StepCounts`` enforces
+the limit of steps per job, because the process that runs the job may not count. ``StoreTime`` returns the
+store's clock, read at most once a second, because that request needs no key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from tidewheel.client.visibility import visible_states
+from tidewheel.core.clock import Clock, seconds_to_microseconds
+from tidewheel.core.model import (
+    FINAL_STATES,
+    ClaimRequest,
+    Failed,
+    JobError,
+    Lease,
+    Outcome,
+    Report,
+    Retried,
+    Settlement,
+    State,
+    StepRecord,
+    WorkerRecord,
+)
+from tidewheel.core.security_context import system_only, tenant_in_question
+from tidewheel.errors import LimitExceeded, TaskError
+from tidewheel.pull.job_returner import Returning
+from tidewheel.remote.background_services import Housekeeping
+from tidewheel.remote.dispatcher import Room
+from tidewheel.remote.duplicate_settlements import was_accepted
+from tidewheel.remote.reserve_requests import Reserving
+from tidewheel.stores.protocol import MAX_STEPS, Store
+
+if TYPE_CHECKING:
+    from tidewheel.app import Tidewheel
+    from tidewheel.client.connections import Connections
+    from tidewheel.remote.dispatcher import Grant
+    from tidewheel.stores.protocol import Store
+
+MAX_COUNTED: Final = 10_000
+"""Runs whose counts are remembered; those that reported nothing for longest give way."""
+
+
+class StepCounts:
+    """What the store has is read once for each run, and counted on from there: it is read with all outputs.
+
+    Steps that another server is told of meanwhile are missed here: behind several of them a job may have that
+    many times the limit, at most.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._most: dict[Lease, int] = {}  # no run has more than this, those of other servers aside
+
+    async def check(self, lease: Lease, new: set[str]) -> None:
+        """``LimitExceeded`` when these names would be too many."""
+        most = self._most.pop(lease, None)
+        if most is None or most + len(new) > MAX_STEPS:  # some of them may be repeats, which count once
+            known = {step.name for step in await self._store.steps(lease) or ()}
+            if new - known and len(known | new) > MAX_STEPS:
+                raise LimitExceeded(
+                    f"step {max(new - known)!r} would be one too many; the limit is {MAX_STEPS:,} steps a job"
+                )
+            most = len(known - new)
+        self._most[lease] = most + len(new)
+        if len(self._most) > MAX_COUNTED:
+            del self._most[next(iter(self._most))]
+
+
+REMEMBERED_SECONDS: Final = 1.0
+"""How long one look at the store's clock stands, counted on from there: nobody can make the store busy by
+asking for the time, which needs no key."""
+
+
+class StoreTime:
+    """The store's clock, seen from one event loop."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._seen = 0
+        self._seen_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    async def now(self) -> int:
+        """Microseconds since 1970."""
+        async with self._looking:
+            if self._clock.monotonic() - self._seen_at >= REMEMBERED_SECONDS:
+                self._seen = await self._store.now()
+                self._seen_at = self._clock.monotonic()
+            return self._seen + seconds_to_microseconds(self._clock.monotonic() - self._seen_at)
+
+
+class Desk:
+    """Made when the first of them comes."""
+
+    def __init__(self, app: Tidewheel, store: Store) -> None:
+        self._returning = Returning(store, app.clock)
+        self.room = Room(store, app.settings, app.clock, self._returning)
+        self.reserving = Reserving(self.room, store, app.clock, self._returning)
+        self.housekeeping = Housekeeping(app)
+        self.step_counts = StepCounts(store)
+        self.store_time = StoreTime(store, app.clock)
+
+    async def close(self) -> None:
+        """Let go, and give back what nobody has seen."""
+        await self.housekeeping.close()
+        await self.room.close()
+        self.reserving.close()
+        await self._returning.close()
+
+
+class RemoteWork:
+    """For a server: what it was asked is checked already. Made by ``app.remote``."""
+
+    def __init__(self, app: Tidewheel, connections: Connections) -> None:
+        self._app = app
+        self._connections = connections
+
+    @property
+    def waiting(self) -> int:
+        """How many workers elsewhere wait for jobs, on the running event loop."""
+        return self._desk.room.waiting
+
+    async def reserve(
+        self,
+        request: ClaimRequest,
+        seconds: float,
+        name: Hashable | None = None,
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> tuple[Grant, bool]:
+        """Jobs, waiting for them so long; and whether it is a repeat of the request of this name.
+
+        ``check`` is asked before it is told of any, and raises when it may not have them: they are others'
+        then, as if nobody had had them.
+        """
+        system_only("work for others")
+        desk = self._desk
+        desk.housekeeping.asked()
+        await desk.housekeeping.declared()
+        return await desk.reserving.reserve(request, seconds, name, check)
+
+    def has_granted(self, name: Hashable | None) -> bool:
+        """Whether the request of this name was granted jobs, lately."""
+        return self._desk.reserving.has_granted(name)
+
+    def not_told(self, name: Hashable | None, grant: Grant) -> None:
+        """Who was to be told of these jobs had gone: they are others', unless it repeats its request soon."""
+        self._desk.reserving.not_told(name, grant)
+
+    async def start(
+        self, leases: Sequence[Lease], run_seconds: Sequence[float] = (), *, alone: bool = True
+    ) -> list[bool]:
+        """Record that handlers began, so long ago each; False where the lease is not held any more."""
+        return await self._app.store.start(leases, run_seconds=run_seconds, alone=alone)
+
+    async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
+        """Make each lease last so long from now."""
+        self._desk.housekeeping.asked()
+        return await self._app.store.extend(leases, lease_seconds)
+
+    async def cancel_requests(self, leases: Sequence[Lease]) -> list[bool]:
+        """Whether somebody wants these jobs to stop."""
+        asked = frozenset(await self._app.store.cancel_requests(leases))
+        return [lease in asked for lease in leases]
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        """Remember progress, checkpoints and finished steps; ``LimitExceeded`` for a step too many."""
+        names: defaultdict[Lease, set[str]] = defaultdict(set)
+        for report in reports:
+            if report.step is not None:
+                names[report.lease].add(report.step.name)
+        for lease, new in names.items():
+            await self._desk.step_counts.check(lease, new)
+        return await self._app.store.report(reports)
+
+    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        """The finished steps of a job; None when the lease is not held any more."""
+        return await self._app.store.steps(lease)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """End each lease as told.
+
+        One that was accepted before, and ended its job, is accepted again: its first answer may have been
+        lost, with a server that has ended since.
+        """
+        answers = list(await self._app.store.settle(settlements))
+        for index, (settlement, accepted) in enumerate(zip(settlements, answers, strict=True)):
+            if not accepted:
+                answers[index] = await was_accepted(self._app.store, settlement)
+        return answers
+
+    async def after_error(self, lease: Lease, error: JobError) -> Outcome:
+        """How an attempt ends that errored: by the job's own policy, or by its task's."""
+        from tidewheel.worker.outcomes import delay_after
+
+        record = await self._app.store.get(lease.job_id)
+        if record is None or not error.retryable:
+            return Failed(error)  # of a job that is gone nothing is written in any case
+        task = self._app.registry.resolve(record.topic, record.task)
+        cause = TaskError(error.message, code=error.code)
+        policy = None if task is None else task.retry
+        return Retried(delay_after(record.retry, policy, record.attempt, cause, f"job {record.id}"), error)
+
+    async def states(self, job_ids: Sequence[UUID], seconds: float) -> list[State | None]:
+        """The states of these jobs, once one of them is final or after so long; None where there is none."""
+        tenant = tenant_in_question(uuids=self._app.settings.tenant_uuids)
+        states = await visible_states(self._app.store, job_ids, tenant)
+        waited_for = [job_id for job_id, state in zip(job_ids, states, strict=True) if state is not None]
+        if not seconds or len(waited_for) < len(states) or any(state in FINAL_STATES for state in states):
+            return states
+        connection = self._connections.current()
+        await connection.results.wait_for_any(waited_for, seconds, tenant)
+        return await visible_states(self._app.store, job_ids, tenant)
+
+    async def now(self) -> int:
+        """The store's time."""
+        return await self._desk.store_time.now()
+
+    async def beat(self, worker: WorkerRecord) -> None:
+        """Keep a worker on the list."""
+        self._desk.housekeeping.asked()
+        await self._app.store.beat(worker)
+
+    async def leave(self, name: str, started_at: int) -> None:
+        """Take it off the list."""
+        await self._app.store.leave(name, started_at)
+
+    @property
+    def _desk(self) -> Desk:
+        connection = self._connections.current()
+        if connection.desk is None:
+            connection.desk = Desk(self._app, connection.store)
+        return connection.desk

@@ -1,0 +1,317 @@
+"""Granting due jobs: when all of them may be looked at, and rows as ``Claimed``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import operator
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
+from tidewheel.core.clock_guard import ClockGuard
+from tidewheel.core.model import Claim, Claimed, ClaimRequest, Lane, Lease, Settlement
+from tidewheel.errors import StoreUnavailable
+from tidewheel.stores.postgres.claim_scan import FENCE, NUMBER, PRIORITY, TOPIC, Answer, Looks
+from tidewheel.stores.postgres.database import Database, Record
+from tidewheel.stores.postgres.row_mapping import FORMATS
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.terminal_errors import (
+    CANCELLED_ON_REQUEST,
+    EXPIRED,
+    WORKER_LOST,
+    summarise_error,
+)
+
+_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_log = logging.getLogger("tidewheel.postgres")
+
+REST: Final = 10
+"""A dear look at everything is followed by a rest of so many times what it took."""
+
+PROMPT_SECONDS: Final = 0.6
+"""But by no longer one than this, as long as looking takes no more than a quarter of it: what was committed
+late is to be found within a second."""
+
+CHEAP_SECONDS: Final = 0.002
+"""It is not dear before this: nobody notices. It becomes dear when an old snapshot keeps dead rows in the
+way; then looking at everything would soon take all the time there is."""
+
+COSTS: Final = 4
+"""Nor if one of the last four was not: the others were held up, or had to make plans first."""
+
+GRANT_SECONDS: Final = 10e-6
+"""What each granted job adds to it, which does not count."""
+
+DOUBT_SECONDS: Final = 10.0
+"""How long, where such looks are dear, leases that should be over are not looked for."""
+
+MARGIN_MICROSECONDS: Final = 3_000_000
+"""A lease or a delay that is committed so late that its end has passed is still found by the next look."""
+
+LEAST_PACKED: Final = 20
+"""So many jobs are worth a row that they share; see ``packing.py``."""
+
+MOST_LOOKS: Final = 100
+"""Different sets of lanes whose marks are remembered."""
+
+MOST_LIMITED: Final = 20_000
+"""Grants of topics with limits that are remembered until they are settled."""
+
+MOST_WORKERS: Final = 1000
+"""Workers of one store whose newest fence is remembered."""
+
+WORDS: Final = [
+    WORKER_LOST.format(attempt="%1$s"),
+    EXPIRED.format(due="%1$s"),
+    summarise_error(CANCELLED_ON_REQUEST),
+]
+"""What the functions say when they end a job by themselves, for PostgreSQL's ``format``."""
+
+_number_of = operator.itemgetter(NUMBER)
+_priority_of = operator.itemgetter(PRIORITY)
+
+
+class Claimer:
+    """The claims of one store. Knows how far they came (``marks.py``) and decides how much each looks at.
+
+    Most go on from the marks. Four times a second one looks back a little, and deals with leases that have
+    ended and delayed jobs that are due. Everything is looked at whenever there is a reason, such as a claim
+    that fell short or a hint that does not say where; that is cheap, and when it is not, it is rationed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        rescued: Callable[[Sequence[str]], None],
+        room: Callable[[Mapping[str, int]], None],
+        guard: ClockGuard,
+    ) -> None:
+        self._rescued = rescued  # is told of jobs that a claim brought back, as the functions tell of them
+        self._room = room  # is told how much of it in limited topics is taken (less than zero)
+        self.least_packed = LEAST_PACKED
+        self._database = database
+        self._guard = guard
+        self._name = secrets.randbits(63)  # tells apart what other handles grant to a worker of the same name
+        self._looks: dict[tuple[Lane, ...], Looks] = {}
+        self._costs = deque([0.0] * COSTS, COSTS)  # of the last looks at everything
+        self._rested_at = 0.0  # from when on there may be another
+        self._tended_to: int | None = None  # no lease that ended before this is left, no delayed job
+        self._doubt_at = 0.0  # until when to believe it
+        self._heard: dict[int, list[Mapping[str, int] | None]] = {}  # by each claim under way, since it began
+        self._asked = 0
+        self._newest_fences: dict[str, int] = {}  # by worker
+        self._forgotten_fence = 0  # no worker that is not among them was told of a newer one
+        self.limited_grants: dict[int, str] = {}  # topics of jobs of limited topics, by fence; none, mostly
+        self._unanswered: dict[str, None] = {}  # workers that may have jobs and never learned of it
+
+    def ready(self, places: Mapping[str, int] | None) -> None:
+        """Jobs of these topics became ready, none with a number below the one given. None: any topic."""
+        for looks in self._looks.values():
+            looks.hear(places)
+        for heard in self._heard.values():
+            heard.append(places)
+
+    def tended_to(self) -> int | None:
+        """No lease that ended before this moment is left, as far as is known; None: look at all of them."""
+        now = time.monotonic()
+        if self._database.now is not None or min(self._costs) <= CHEAP_SECONDS or now >= self._doubt_at:
+            self._doubt_at = now + DOUBT_SECONDS
+            return None
+        return self._tended_to
+
+    async def latest(self) -> int | None:
+        """The latest time to cancel by. Claims bring the server's time along; the first look may be here."""
+        if self._guard.latest is None:
+            self._guard.saw(int(await self._database.fetchval(_sql["now"], self._database.now)))
+        return self._guard.latest
+
+    def _rested(self) -> bool:
+        # With a clock of the caller's own, time may jump: what was found out does not hold for long.
+        return self._database.now is not None or time.monotonic() >= self._rested_at
+
+    async def claim(self, request: ClaimRequest) -> Claim:
+        if request.worker in self._unanswered:
+            await self._give_back(request.worker)
+        try:
+            claim = await self._claim(request)
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._doubt(request.worker)
+            raise
+        if claim.jobs:
+            self._remember_fence(request.worker, max([job.lease.fence for job in claim.jobs]))
+        return claim
+
+    async def grant(
+        self, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float
+    ) -> Claimed | None:
+        """Just this job. Part of what the worker was granted, as far as lost replies are concerned."""
+        if worker in self._unanswered:
+            await self._give_back(worker)
+        lease_us = seconds_to_microseconds(lease_seconds)
+        try:
+            rows = await self._database.fetch_for(
+                tenant, _sql["grant"], self._database.now, job_id, tenant, worker, lease_us, self._name
+            )
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._doubt(worker)
+            raise
+        if not rows:
+            return None
+        claimed = _claimed(rows[0])
+        self._remember_fence(worker, claimed.lease.fence)
+        return claimed
+
+    def _remember_fence(self, worker: str, fence: int) -> None:
+        # Put last, so that the first is the one not heard of for longest.
+        self._newest_fences[worker] = max(fence, self._newest_fences.pop(worker, 0))
+        if len(self._newest_fences) > MOST_WORKERS:
+            forgotten = self._newest_fences.pop(next(iter(self._newest_fences)))
+            self._forgotten_fence = max(forgotten, self._forgotten_fence)
+
+    def _doubt(self, worker: str) -> None:
+        """The reply to a claim of this worker was lost."""
+        self._unanswered[worker] = None
+        if len(self._unanswered) > MOST_WORKERS:
+            # What it was granted, if anything, comes back when the lease ends.
+            del self._unanswered[next(iter(self._unanswered))]
+
+    async def _give_back(self, worker: str) -> None:
+        """The reply to this worker's last claim was lost. What it granted is free again, at once."""
+        newest = self._newest_fences.get(worker, self._forgotten_fence)
+        number = await self._database.fetchval(
+            _sql["give_back"], self._database.now, worker, self._name, newest, WORDS[2]
+        )
+        self._unanswered.pop(worker, None)
+        if number:
+            self.ready(None)
+            _log.info("%d jobs granted to %s, which never learned of them, were given back", number, worker)
+
+    async def _claim(self, request: ClaimRequest) -> Claim:
+        looks = self._looks_at(
+            tuple(dict.fromkeys(request.lanes))
+        )  # a lane named twice would be taken from twice
+        rested = self._rested()
+        ranges, back = looks.next(time.monotonic(), rested=rested)
+        rooms = request.topic_limits
+        self._asked = asked = self._asked + 1
+        self._heard[asked] = []
+        try:
+            rows = await self._database.fetch(
+                _sql["claim"],
+                looks.at,
+                request.worker,
+                ranges.topics,
+                ranges.tasks,
+                [rooms.get(topic) for topic in ranges.topics] if rooms else None,
+                ranges.urgencies,
+                ranges.numbers,
+                ranges.befores,
+                request.limit,
+                seconds_to_microseconds(request.lease_seconds),
+                self.tended_to(),
+                back,
+                rested,
+                WORDS,
+                self._name,
+                self.least_packed,
+                request.free,
+                self._guard.latest,
+                request.reports_starts,
+            )
+        finally:
+            heard = self._heard.pop(asked)
+        answer = Answer.of(rows.pop())
+        self._guard.saw(answer.moment)
+        if answer.told is not None:
+            self._rescued(msgspec.json.decode(answer.told, type=list[str]))
+        rows.sort(key=_number_of)
+        rows.sort(key=_priority_of, reverse=True)  # keeps the order of those with the same
+        if answer.tended_to is not None:
+            self._tended_to = answer.tended_to - MARGIN_MICROSECONDS
+        if answer.cost is not None:
+            self._rest(answer.cost - GRANT_SECONDS * len(rows))
+        if answer.limited:
+            self._remember_limited(answer.limited, rows)
+            rows_of_marks = [row for row in rows if row[TOPIC] not in answer.limited]
+            looks.learn(answer, rows_of_marks, rooms=bool(rooms))
+        else:
+            looks.learn(answer, rows, rooms=bool(rooms))
+        for places in heard:
+            looks.hear(places)
+        jobs = tuple([_claimed(row) for row in rows])
+        return Claim(jobs, self._next_due_in(answer), answer.kept_back)
+
+    def _remember_limited(self, topics: Collection[str], rows: Sequence[Record]) -> None:
+        granted = {row[FENCE]: row[TOPIC] for row in rows if row[TOPIC] in topics}
+        self.limited_grants.update(granted)
+        self._room({topic: -number for topic, number in Counter(granted.values()).items()})
+        while len(self.limited_grants) > MOST_LIMITED:  # never settled here; the oldest have long ended
+            del self.limited_grants[next(iter(self.limited_grants))]
+
+    def room_after(self, settlements: Sequence[Settlement]) -> Counter[str]:
+        """Topics with limits that have so much more room now that these leases have ended."""
+        ended = [self.limited_grants.pop(settlement.lease.fence, None) for settlement in settlements]
+        return Counter([topic for topic in ended if topic is not None])
+
+    def _next_due_in(self, answer: Answer) -> float | None:
+        moments = [] if answer.due is None else [(answer.due - answer.moment) / MICROSECONDS]
+        if answer.cost is None:
+            # What it did not look at: next time, or when everything may be looked at again.
+            moments.append(0.0 if answer.tended_to is None else self._rested_at - time.monotonic())
+        return max(0.0, min(moments)) if moments else None
+
+    def _rest(self, cost: float) -> None:
+        self._costs.append(cost)
+        if (usual := min(self._costs)) > CHEAP_SECONDS:
+            longest = PROMPT_SECONDS if usual <= PROMPT_SECONDS / 4 else math.inf
+            self._rested_at = time.monotonic() + min(REST * usual, longest)
+
+    def _looks_at(self, lanes: tuple[Lane, ...]) -> Looks:
+        now = self._database.now
+        looks = self._looks.pop(lanes, None)
+        if looks is None or looks.at != now:
+            looks = Looks(lanes, now)
+        self._looks[lanes] = looks  # put last, so that the first is the one not asked for for longest
+        if len(self._looks) > MOST_LOOKS:
+            del self._looks[next(iter(self._looks))]
+        return looks
+
+
+def _claimed(row: Record) -> Claimed:
+    (
+        job_id, fence, topic, task, tenant, priority, attempt, max_attempts, timeout_us, retry, lease_us,
+        payload, raw, format_, checkpoint, number, created_at, run_at, key, correlation_id, user_id,
+        service_id, headers, losses,
+    ) = row  # fmt: skip
+    return Claimed(
+        Lease(job_id, fence),
+        topic,
+        task,
+        tenant,
+        priority,
+        attempt,
+        max_attempts,
+        None if timeout_us is None else timeout_us / MICROSECONDS,
+        retry,
+        lease_us / MICROSECONDS,
+        raw if payload is None else payload.encode(),
+        FORMATS[format_],
+        None if checkpoint is None else checkpoint.encode(),
+        number,
+        created_at,
+        run_at,
+        key,
+        correlation_id,
+        user_id,
+        service_id,
+        headers,
+        losses,
+    )

@@ -1,0 +1,247 @@
+"""Writes under leases as arrays for the functions, and their answers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from tidewheel.core.clock import seconds_to_microseconds
+from tidewheel.core.model import (
+    Cancelled,
+    Completed,
+    Failed,
+    FailureOrigin,
+    JobError,
+    Lease,
+    Outcome,
+    Released,
+    Report,
+    Retried,
+    Settlement,
+    StepRecord,
+)
+from tidewheel.stores.postgres.claims import WORDS
+from tidewheel.stores.postgres.database import Database, Statements
+from tidewheel.stores.postgres.dependencies import Freed
+from tidewheel.stores.postgres.leased_batches import completed, completions, is_packed
+from tidewheel.stores.postgres.row_mapping import step_record
+from tidewheel.stores.protocol import SUMMARY_LENGTH
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.terminal_errors import summarise_error
+
+_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+
+# What the settle function calls the outcomes.
+_COMPLETED, _FAILED, _BURIED, _CANCELLED, _RETRIED, _RELEASED, _RELEASED_UNCOUNTED, _UNTAKEN = range(8)
+
+_Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
+"""kind, result, error, summary, delay in microseconds, priority"""
+
+
+async def settle(database: Statements, settlements: Sequence[Settlement], freed: Freed) -> list[bool]:
+    """End leases; whether each was held. The first settlement of a lease counts; a second finds nothing."""
+    todo = _first_of_each(settlements)
+    held: set[Lease] = set()
+    packed = [settlement for settlement in todo if is_packed(settlement)]
+    if packed:
+        done = await _complete_packed(database, packed)
+        if len(done) == len(settlements):
+            return [True] * len(done)
+        held = {settlement.lease for settlement in done}
+        todo = [settlement for settlement in todo if settlement.lease not in held]
+    ordered = sorted(todo, key=_by_job)
+    kinds, others = _endings([settlement.outcome for settlement in ordered])
+    rows = await database.fetch(
+        _sql["settle"],
+        database.now,
+        [settlement.lease.job_id for settlement in ordered],
+        [settlement.lease.fence for settlement in ordered],
+        kinds,
+        [
+            None
+            if settlement.run_seconds is None
+            else max(0, seconds_to_microseconds(settlement.run_seconds))
+            for settlement in ordered
+        ],
+        *others,
+        WORDS,
+    )
+    told = freed.told(rows)
+    if len(told) == len(settlements):
+        return [True] * len(told)
+    held.update([ordered[row[0] - 1].lease for row in told])
+    return told_once([settlement.lease for settlement in settlements], held)
+
+
+async def _complete_packed(database: Statements, settlements: list[Settlement]) -> Sequence[Settlement]:
+    settlements.sort(key=_by_fence)
+    results = [_text(settlement.outcome.result) for settlement in settlements]  # type: ignore[union-attr]
+    rows = await database.fetch(_sql["complete_packed"], database.now, *completions(settlements, results))
+    return completed(settlements, rows)
+
+
+def answers_of(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+    """Whether each lease held."""
+    return [lease in held for lease in leases]
+
+
+def told_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+    """Whether each lease held; of equal ones only the first is told so."""
+    left = set(held)
+    answers = []
+    for lease in leases:
+        answers.append(lease in left)
+        left.discard(lease)
+    return answers
+
+
+def _first_of_each(settlements: Sequence[Settlement]) -> Collection[Settlement]:
+    if len({settlement.lease.fence for settlement in settlements}) == len(settlements):
+        return settlements  # nearly always, and told without comparing leases
+    first: dict[Lease, Settlement] = {}
+    for settlement in settlements:
+        first.setdefault(settlement.lease, settlement)
+    return first.values()
+
+
+def _endings(outcomes: list[Outcome]) -> tuple[list[int], list[Sequence[Any] | None]]:
+    """The kinds, a single one where it is that of all; and the other columns.
+
+    What none of them has is not sent; of completed jobs there is little to say.
+    """
+    if all([type(outcome) is Completed for outcome in outcomes]):  # noqa: C419 - twice as fast as a generator
+        results = [_text(outcome.result) for outcome in outcomes]  # type: ignore[union-attr]
+        return [_COMPLETED], [_sent(results), None, None, None, None]
+    kinds, *others = zip(*[_ending(outcome) for outcome in outcomes], strict=True)
+    return list(kinds), [_sent(column) for column in others]
+
+
+def _sent(column: Sequence[Any]) -> Sequence[Any] | None:
+    return None if column.count(None) == len(column) else column
+
+
+async def settled(database: Database, settlements: Sequence[Settlement]) -> set[Lease]:
+    """Those of these leases that were ended by just these settlements."""
+    leases = [settlement.lease for settlement in settlements]
+    endings = [_ending(settlement.outcome) for settlement in settlements]
+    rows = await database.fetch(
+        _sql["settled"],
+        [lease.job_id for lease in leases],
+        [lease.fence for lease in leases],
+        [ending[0] for ending in endings],
+        [ending[3] for ending in endings],
+    )
+    return {leases[row[0] - 1] for row in rows}
+
+
+async def extend(database: Database, leases: Sequence[Lease], lease_seconds: float) -> set[Lease]:
+    return await _held(database, _sql["extend"], in_order(leases), seconds_to_microseconds(lease_seconds))
+
+
+async def start(
+    database: Database, leases: Sequence[Lease], run_seconds: Sequence[float], *, alone: bool
+) -> set[Lease]:
+    ordered = in_order(leases)
+    ago: dict[Lease, float] = {}
+    for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
+        ago.setdefault(lease, seconds)
+    run_us = [seconds_to_microseconds(ago[lease]) for lease in ordered]
+    return await _held(database, _sql["start"], ordered, run_us, alone)
+
+
+async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Lease]:
+    return await _held(database, _sql["cancel_requests"], in_order(leases))
+
+
+async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
+    # Later reports of one job overrule earlier ones; a function that saw both would keep either. Of steps all
+    # are kept.
+    merged: dict[Lease, Report] = {}
+    for item in reports:
+        before = merged.get(item.lease)
+        if before is None:
+            merged[item.lease] = item
+        else:
+            checkpoint = before.checkpoint if item.checkpoint is None else item.checkpoint
+            merged[item.lease] = Report(
+                item.lease, item.progress or before.progress, checkpoint, run_seconds=before.run_seconds
+            )
+    ordered = in_order(merged)
+    progress = [merged[lease].progress for lease in ordered]
+    places = {lease: place for place, lease in enumerate(ordered, 1)}
+    steps = [(places[item.lease], item.step) for item in reports if item.step is not None]
+    return await _held(
+        database,
+        _sql["report"],
+        ordered,
+        [None if one is None else one.percent for one in progress],
+        [None if one is None else one.message for one in progress],
+        [None if one is None else one.stage for one in progress],
+        [_text(merged[lease].checkpoint) for lease in ordered],
+        [place for place, _ in steps] or None,
+        [step.name for _, step in steps],
+        [_text(step.output) for _, step in steps],
+        [seconds_to_microseconds(step.run_seconds) for _, step in steps],
+        [seconds_to_microseconds(merged[lease].run_seconds) for lease in ordered],
+    )
+
+
+async def steps(database: Database, lease: Lease) -> tuple[StepRecord, ...] | None:
+    """None when the lease does not hold."""
+    row = await database.fetchrow(_sql["steps"], database.now, lease.job_id, lease.fence)
+    if row is None:
+        return None
+    return () if row[0] is None else tuple([step_record(*step) for step in zip(*row, strict=True)])
+
+
+# Whoever locks several rows does it in the order of their ids, and nobody deadlocks.
+_by_job = operator.attrgetter("lease.job_id.bytes")
+_by_id = operator.attrgetter("job_id.bytes")
+_by_fence = operator.attrgetter("lease.fence")
+
+
+def in_order(leases: Sequence[Lease] | dict[Lease, Any]) -> list[Lease]:
+    """Each lease once, by id."""
+    return sorted(dict.fromkeys(leases), key=_by_id)
+
+
+async def _held(database: Statements, statement: str, leases: list[Lease], *more: Any) -> set[Lease]:
+    rows = await database.fetch(
+        statement, database.now, [lease.job_id for lease in leases], [lease.fence for lease in leases], *more
+    )
+    return {leases[row[0] - 1] for row in rows}
+
+
+def _ending(outcome: Outcome) -> _Ending:
+    match outcome:
+        case Completed(result):
+            return _COMPLETED, _text(result), None, None, None, None
+        case Failed(error, origin, priority):
+            kind = _BURIED if origin is FailureOrigin.BURIED else _FAILED
+            return kind, None, _json(error), _summary(error), None, priority
+        case Cancelled(error):
+            return _CANCELLED, None, _json(error), _summary(error), None, None
+        case Retried(delay, error):
+            wait = seconds_to_microseconds(delay)
+            return _RETRIED, None, _json(error), _summary(error), wait, None
+        case Released(delay, priority, counted, taken):
+            kind = _UNTAKEN if not taken else _RELEASED if counted else _RELEASED_UNCOUNTED
+            return kind, None, None, None, seconds_to_microseconds(delay), priority
+        case _:
+            assert_never(outcome)
+
+
+def _text(body: bytes | None) -> str | None:
+    return None if body is None else body.decode()
+
+
+def _summary(error: JobError) -> str:
+    # Text here cannot hold a NUL; an outcome that can never be written would hold up all others.
+    return summarise_error(error).replace("\0", "\\x00")[:SUMMARY_LENGTH]
+
+
+def _json(error: JobError) -> str:
+    return msgspec.json.encode(error).decode()

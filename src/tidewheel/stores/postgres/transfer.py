@@ -1,0 +1,300 @@
+"""Jobs on their way to another store, and those that come from one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
+from tidewheel.core.full_job import WholeJob, whole
+from tidewheel.core.model import KeyLifetime, Progress, State
+from tidewheel.errors import StoreError
+from tidewheel.stores.postgres.database import Database, Record
+from tidewheel.stores.postgres.enqueue import LARGE_BYTES, body_text
+from tidewheel.stores.postgres.row_mapping import FORMAT_CODES, KEY_UNTIL, full_record
+from tidewheel.stores.protocol import MAX_WHOLE_BYTES
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.transfer import KeyName, key_name, prune_at, state_code, to_place
+
+_sql = Queries("tidewheel.stores.postgres.sql", "move.sql")
+_read_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_depend_sql = Queries("tidewheel.stores.postgres.sql", "depend.sql")
+
+_newest = _sql["newest"].replace("{size}", _sql["size"]).replace("{large}", _sql["large"])
+_whole = _sql["whole"].replace("{columns}", _read_sql["columns"]).replace("{large}", _sql["large"])
+_whole = (
+    _whole.replace("{after}", _read_sql["after"])
+    .replace("{same}", _sql["same"])
+    .replace("{packed}", _sql["packed"])
+)
+
+_UNSHOWN: Final = 7
+"""Columns of ``whole`` after those of ``get``."""
+_LAST_NUMBER: Final = 2**63 - 1
+_LIFETIMES: Final[Mapping[int | None, KeyLifetime | None]] = {None: None} | {
+    code: lifetime for lifetime, code in KEY_UNTIL.items()
+}
+_STEPS: Final = 1_000_000
+"""Values of a sequence that one statement passes over: half a second."""
+_STATES: Final = ("waiting", "ready", "running", "completed", "failed", "cancelled")
+
+
+async def whole_jobs(database: Database, limit: int, before: int | None) -> list[WholeJob]:
+    _refuse_scoped(database)
+    async with database.transaction() as connection:
+        found = await connection.fetch(
+            database.qualify(_newest), _LAST_NUMBER if before is None else before, limit
+        )
+        if not found:
+            return []
+        last, size = found[0][0], 0
+        for number, bodies in found:
+            size += bodies
+            if size > MAX_WHOLE_BYTES and number != found[0][0]:
+                break
+            last = number
+        rows = await connection.fetch(database.qualify(_whole), last, found[0][0])
+    return [_told(row) for row in rows]
+
+
+def _told(row: Record) -> WholeJob:
+    shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
+    key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
+    suspect, counts_if_lost, buried = flags
+    return whole(
+        full_record(shown),
+        None if shown[25] is None else Progress(*shown[25:29]),
+        key_until=_LIFETIMES[key_until],
+        expires_at=expires_at,
+        retention=None if retention_us is None else retention_us / MICROSECONDS,
+        retention_failed=None if retention_failed_us is None else retention_failed_us / MICROSECONDS,
+        suspect=suspect,
+        counts_if_lost=counts_if_lost,
+        buried=buried,
+    )
+
+
+async def place(database: Database, jobs: Sequence[WholeJob], now: int) -> list[WholeJob]:
+    """Those that were written."""
+    _refuse_scoped(database)
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute(_sql["one_at_a_time"], database.schema)
+        placed = to_place(jobs, *await _there(database, connection, jobs))
+        if placed:
+            await _raise_sequences(database, connection, placed)
+            for table, rows in _rows(placed, now).items():
+                await _write(database, connection, table, rows)
+            placed_ids = [job.record.id for job in placed]
+            await connection.execute(database.qualify(_depend_sql["placed"]), placed_ids)
+    return placed
+
+
+def _refuse_scoped(database: Database) -> None:
+    if database.scoped:
+        raise StoreError(
+            f"{database.where} shows this role one tenant at a time, and a copy is of all jobs; run it as a "
+            "member of tidewheel_worker"
+        )
+
+
+async def _there(
+    database: Database, connection: Any, jobs: Sequence[WholeJob]
+) -> tuple[set[UUID], dict[int, UUID], dict[KeyName, UUID]]:
+    ids = [job.record.id for job in jobs]
+    numbers = [job.record.number for job in jobs]
+    there = await connection.fetch(database.qualify(_sql["there"]), ids, numbers)
+    names = [name for job in jobs if (name := key_name(job)) is not None]
+    held = []
+    if names:
+        columns = [list(column) for column in zip(*names, strict=True)]
+        held = await connection.fetch(database.qualify(_sql["key_holders"]), *columns)
+    return (
+        {row[0] for row in there},
+        {row[1]: row[0] for row in there},
+        {(tenant, scope, key): holder for tenant, scope, key, holder in held},
+    )
+
+
+async def _raise_sequences(database: Database, connection: Any, jobs: Sequence[WholeJob]) -> None:
+    number = max(job.record.number for job in jobs)
+    fence = max(job.record.fence for job in jobs)
+    behind = await connection.fetchrow(database.qualify(_sql["behind"]), number, fence)
+    for name, steps in zip(("raise_numbers", "raise_fences"), behind, strict=True):
+        for begun in range(0, steps, _STEPS):
+            await connection.fetchval(database.qualify(_sql[name]), min(_STEPS, steps - begun))
+
+
+async def _write(database: Database, connection: Any, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        statement = _sql["place"].replace("{table}", table).replace("{names}", ", ".join(rows[0]))
+        await connection.execute(database.qualify(statement), msgspec.json.encode(rows).decode())
+
+
+Rows = list[dict[str, Any]]
+
+
+def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
+    """What goes into which table. All rows of a table name the same columns."""
+    tables: dict[str, Rows] = {
+        name: []
+        for name in (
+            "jobs",
+            "finished",
+            "bodies",
+            "progress",
+            "attempts",
+            "steps",
+            "dependencies",
+            "keys",
+            "prunable",
+            "tally",
+        )
+    }
+    lanes: Counter[tuple[str, str, str, int]] = Counter()
+    prunable: dict[int, list[WholeJob]] = {}
+    for job in jobs:
+        record = job.record
+        owned = {"id": record.id, "tenant": record.tenant}
+        code = state_code(job, now)
+        lanes[record.tenant, record.topic, record.task, code] += 1
+        row, apart = _job_row(job, code)
+        tables["jobs" if code <= 2 else "finished"].append(row)
+        if apart is not None:
+            tables["bodies"].append({**owned, **apart})
+        if record.progress is not None or record.checkpoint is not None:
+            tables["progress"].append({**owned, **_progress_row(job)})
+        tables["attempts"] += [
+            {
+                **owned,
+                "ordinal": ordinal,
+                "attempt": one.attempt,
+                "worker": one.worker,
+                "started_at": one.started_at,
+                "ended_at": one.ended_at,
+                "error": msgspec.json.encode(one.error).decode(),
+            }
+            for ordinal, one in enumerate(record.attempts, 1)
+        ]
+        tables["steps"] += [
+            {
+                **owned,
+                "ordinal": ordinal,
+                "attempt": step.attempt,
+                "worker": step.worker,
+                "started_at": step.started_at,
+                "finished_at": step.finished_at,
+                "name": step.name,
+                "output": step.output.decode(),
+            }
+            for ordinal, step in enumerate(record.steps, 1)
+        ]
+        tables["dependencies"] += [
+            {
+                "child": record.id,
+                "parent": parent.job_id,
+                "tenant": record.tenant,
+                "place": place,
+                "any_end": record.after_any,
+                "waits": parent.waits,
+            }
+            for place, parent in enumerate(record.after, 1)
+        ]
+        if (name := key_name(job)) is not None:
+            tables["keys"].append({"tenant": name[0], "scope": name[1], "key": name[2], "id": record.id})
+        if (ends_at := prune_at(job)) is not None:
+            prunable.setdefault(ends_at, []).append(job)
+    tables["prunable"] = [
+        {
+            "prune_at": ends_at,
+            "number": min(job.record.number for job in group),
+            "ids": [job.record.id for job in group],
+        }
+        for ends_at, group in prunable.items()
+    ]
+    tables["tally"] = _tally_rows(lanes, now)
+    return tables
+
+
+def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The row of a job, and its body if that is kept apart."""
+    record = job.record
+    body = record.payload or b""
+    text = body_text(record.format, body)
+    payload = {"payload": text, "raw": None if text is not None else "\\x" + body.hex()}
+    apart = len(body) > LARGE_BYTES
+    row = {name: getattr(record, name) for name in _AS_RECORDED} | {
+        # What most jobs never need takes no room.
+        **{name: getattr(record, name) or None for name in _OFTEN_ZERO},
+        "state": code,
+        "format": FORMAT_CODES[record.format],
+        "body_apart": apart,
+        "timeout_us": _microseconds(record.timeout),
+        "lease_us": _microseconds(record.lease_seconds),
+        "retention_us": _microseconds(job.retention),
+        "retention_failed_us": _microseconds(job.retention_failed),
+        "key_until": None if job.key_until is None else KEY_UNTIL[job.key_until],
+        "headers": job.record.headers,
+        "awaited": False,
+        **(dict.fromkeys(payload) if apart else payload),
+    }
+    if record.state in (State.PENDING, State.RUNNING):
+        row |= {
+            "leased_until": record.leased_until,
+            "expires_at": job.expires_at,
+            "blocked": record.blocked,
+            "cancel_requested": record.cancel_requested,
+            "suspect": job.suspect,
+            "counts_if_lost": job.counts_if_lost,
+        }
+    else:
+        row |= {
+            "finished_at": record.finished_at,
+            "prune_at": prune_at(job),
+            "buried": job.buried,
+            "result": None if record.result is None else record.result.decode(),
+        }
+    return row, payload if apart else None
+
+
+_AS_RECORDED: Final = (
+    *("id", "number", "topic", "task", "tenant", "priority", "run_at", "created_at", "attempt"),
+    *("max_attempts", "fence", "worker", "claimed_at", "started_at", "retry", "key", "correlation_id"),
+    *("user_id", "service_id", "limit_key", "error_summary", "reserves"),
+)
+"""Columns that are fields of ``JobRecord`` by the same name."""
+_OFTEN_ZERO: Final = ("timeouts", "releases", "buries", "kicks", "touches")
+
+
+def _progress_row(job: WholeJob) -> dict[str, Any]:
+    said, saved = job.record.progress, job.record.checkpoint
+    return {
+        "percent": said and said.percent,
+        "message": said and said.message,
+        "stage": said and said.stage,
+        "updated_at": said and said.updated_at,
+        "checkpoint": None if saved is None else saved.decode(),
+    }
+
+
+def _tally_rows(lanes: Mapping[tuple[str, str, str, int], int], now: int) -> Rows:
+    """Only how many jobs there are: none of this happened here."""
+    changes = (*_STATES, "did_enqueue", "did_complete", "did_fail", "did_cancel", "did_retry")
+    return [
+        {
+            "minute": now - now % (60 * MICROSECONDS),
+            "tenant": tenant,
+            "topic": topic,
+            "task": task,
+            **dict.fromkeys(changes, 0),
+            _STATES[code]: n,
+        }
+        for (tenant, topic, task, code), n in lanes.items()
+    ]
+
+
+def _microseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else seconds_to_microseconds(seconds)

@@ -1,0 +1,143 @@
+"""Rescue jobs whose leases ended, cancel expired jobs, and prune finished ones.
+
+Pruning holds the write lock, so all other writers wait. A call therefore removes jobs in parts of up to 50
+and stops after 10 ms, even if jobs are left. All jobs are in one table, so no partition can be dropped
+instead. Pruning also removes old statistics, documents, meters and vanished workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import accumulate
+from typing import Any, Final
+from uuid import UUID
+
+from tidewheel.core.clock import seconds_to_microseconds
+from tidewheel.core.model import Rescued, RescuedJob, State
+from tidewheel.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sqlite import documents, topic_limits, worker_registry
+from tidewheel.stores.sqlite.admin import remove
+from tidewheel.stores.sqlite.dependencies import release
+from tidewheel.stores.sqlite.settlements import (
+    Row,
+    add_attempt,
+    finish_cancelled,
+    finish_failed,
+    load_rows,
+)
+from tidewheel.stores.sqlite.write_transaction import Code, Transaction
+from tidewheel.stores.terminal_errors import (
+    CANCELLED_ON_REQUEST,
+    expired,
+    summarise_error,
+    worker_lost,
+)
+
+_rescue_sql = Queries("tidewheel.stores.sqlite.sql", "rescue.sql")
+
+_BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State.CANCELLED}
+
+
+def rescue(transaction: Transaction, limit: int) -> Rescued:
+    connection = transaction.connection
+    done: Counter[str] = Counter()
+    found = connection.execute(_rescue_sql["ended_leases"], (transaction.leases_at, limit)).fetchall()
+    rows = load_rows(transaction, [job_id for job_id, _ in found])
+    for job_id, correlation_id in found:
+        row = rows[job_id]
+        became = _rescue(transaction, row)
+        code = CANCELLED_ON_REQUEST.code if became == "cancelled" else worker_lost(row.attempt).code
+        transaction.rescued.append(_told(job_id, correlation_id, row, _BECAME[became], code))
+        done[became] += 1
+    found = connection.execute(_rescue_sql["expired"], (transaction.judged_at, limit)).fetchall()
+    rows = load_rows(transaction, [job_id for job_id, _ in found])
+    for job_id, correlation_id in found:
+        row = rows[job_id]
+        error = expired(row.run_at)
+        finish_cancelled(transaction, row, error, None)
+        transaction.rescued.append(_told(job_id, correlation_id, row, State.CANCELLED, error.code))
+        done["expired"] += 1
+    release(transaction)
+    return Rescued(**done)
+
+
+def _told(job_id: bytes, correlation_id: str | None, row: Row, state: State, code: str) -> RescuedJob:
+    lane = row.topic, row.task, row.tenant
+    return RescuedJob(UUID(bytes=job_id), *lane, correlation_id, row.attempt, row.worker, state, code)
+
+
+def _rescue(transaction: Transaction, row: Row) -> str:
+    """Decide what becomes of a job whose worker did not come back; the name of that."""
+    connection = transaction.connection
+    counted = bool(row.counts_if_lost)
+    attempt = row.attempt if counted else row.attempt - 1
+    error = worker_lost(row.attempt)
+    if row.cancel_requested:
+        connection.execute(_rescue_sql["count_timeout"], (attempt, row.number))
+        finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, row.started_at)
+        return "cancelled"
+    if counted:
+        add_attempt(transaction, row, row.started_at, error)
+        if row.max_attempts is not None and attempt >= row.max_attempts:
+            connection.execute(_rescue_sql["count_timeout"], (attempt, row.number))
+            finish_failed(transaction, row, error, row.started_at)
+            return "failed"
+    connection.execute(
+        _rescue_sql["put_back"],
+        {
+            "number": row.number,
+            "attempt": attempt,
+            "summary": summarise_error(error) if counted else None,
+        },
+    )
+    transaction.tally.moved(row.tenant, row.topic, row.task, Code.RUNNING, Code.READY)
+    transaction.ready_topics.add(row.topic)
+    return "returned"
+
+
+LOCK_SECONDS: Final = 0.01
+"""After this the next part is left for another call."""
+PART: Final = 50
+PART_BYTES: Final = 1024 * 1024
+"""Of bodies in one part: a large one is a chain of pages, and each is read to be freed."""
+
+_sql = Queries("tidewheel.stores.sqlite.sql", "prune.sql")
+
+_STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
+
+
+def prune(transaction: Transaction, limit: int) -> dict[State, int]:
+    until = time.monotonic() + LOCK_SECONDS
+    pruned: Counter[State] = Counter()
+    left, more = limit, True
+    while more and left > 0:
+        rows, more = _next(transaction, min(left, PART))
+        remove(transaction, rows)
+        pruned.update(_STATES[Code(row[1])] for row in rows)
+        left -= len(rows)
+        if time.monotonic() >= until:
+            break
+    _forget(transaction, limit)
+    if not more:  # it reads all counters, which there may be many of: not with every call of many
+        transaction.connection.execute(_sql["forget_counts"])
+    return dict(pruned)
+
+
+def _next(transaction: Transaction, most: int) -> tuple[list[tuple[Any, ...]], bool]:
+    """The jobs that are overdue longest, at least one if there is any; whether there are more, perhaps."""
+    rows = transaction.connection.execute(_sql["prunable"], (transaction.judged_at, most)).fetchall()
+    sizes = accumulate(row[-1] for row in rows)
+    fitting = max(1, sum(size <= PART_BYTES for size in sizes))
+    return [row[:-1] for row in rows[:fitting]], len(rows) == most or fitting < len(rows)
+
+
+def _forget(transaction: Transaction, limit: int) -> None:
+    connection, now = transaction.connection, transaction.judged_at
+    connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
+    lanes_before = now - seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
+    connection.execute(_sql["forget_lane_minutes"], (lanes_before,))
+    worker_registry.forget(transaction)
+    documents.forget(transaction, limit)
+    topic_limits.forget_meters(transaction, limit)

@@ -1,0 +1,293 @@
+"""What those need who pull jobs by hand: one job granted, touches, kicks, peeks, how much is in a topic."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
+from tidewheel.core.model import (
+    ROOT_TENANT,
+    URGENT_ABOVE,
+    Claimed,
+    Head,
+    JobRecord,
+    Lease,
+    TopicDepth,
+    Verdict,
+)
+from tidewheel.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sqlite import claims, job_queries
+from tidewheel.stores.sqlite.admin import Selection, each, find_row, requeue_row
+from tidewheel.stores.sqlite.dependencies import must_wait, wait_again
+from tidewheel.stores.sqlite.reports import FEW_JOBS
+from tidewheel.stores.sqlite.settlements import Row
+from tidewheel.stores.sqlite.tenant_scope import by_key, find
+from tidewheel.stores.sqlite.write_transaction import Code, Transaction
+
+_sql = Queries("tidewheel.stores.sqlite.sql", "pull.sql")
+_manage_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
+_stats_sql = Queries("tidewheel.stores.sqlite.sql", "stats.sql")
+
+GREATEST_NUMBER = 2**63 - 1
+_BY_TENANT = "tidewheel_jobs_tenant"
+_URGENT = {"urgent": str(URGENT_ABOVE)}
+
+_Lane = tuple[str, str]
+"""Topic and task."""
+
+
+class Grant(NamedTuple):
+    """Which job, to whom, for how long."""
+
+    job_id: UUID
+    tenant: str | None
+    worker: str
+    lease_seconds: float
+
+
+# -- writing ------------------------------------------------------------------------------------------------
+
+
+def grant(transaction: Transaction, wanted: Grant) -> Claimed | None:
+    claims.tend(transaction)
+    row = find_row(transaction, wanted.job_id, wanted.tenant)
+    if row is None or row.blocked:
+        return None
+    back: list[Row] = []
+    match row.state:
+        case Code.READY:
+            pass
+        case Code.WAITING:
+            _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=0)
+        case Code.FAILED if must_wait(transaction, row):
+            return None
+        case Code.FAILED if requeue_row(transaction, row, back=back, kicks=0) is Verdict.DONE:
+            wait_again(transaction, back)
+        case _:
+            return None
+    return claims.grant_ready(transaction, row.number, wanted.worker, wanted.lease_seconds)
+
+
+def touch(transaction: Transaction, argument: tuple[Sequence[Lease], float]) -> list[float | None]:
+    leases, lease_seconds = argument
+    touched: dict[Lease, float | None] = {}
+    for lease in dict.fromkeys(leases):
+        parameters = {
+            "now": transaction.now,
+            "leases_at": transaction.leases_at,
+            "lease_us": seconds_to_microseconds(lease_seconds),
+            "id": lease.job_id.bytes,
+            "fence": lease.fence,
+        }
+        row = transaction.connection.execute(_sql["touch"], parameters).fetchone()
+        touched[lease] = None if row is None else row[0] / MICROSECONDS
+    return [touched[lease] for lease in leases]
+
+
+def kick(transaction: Transaction, argument: tuple[str, int, str | None, bool]) -> int:
+    topic, limit, tenant, failed_only = argument
+    failed = _can_come_back(transaction, topic, limit, tenant)
+    back: list[Row] = []
+    for row in failed:
+        requeue_row(transaction, row, back=back)
+    wait_again(transaction, back)
+    if failed or failed_only:
+        return len(failed)
+    values = (topic, transaction.now, limit)
+    index = _index(transaction.connection, tenant, "tidewheel_jobs_delayed")
+    delayed = find(transaction.connection, _sql["delayed_first"], tenant, values, index=index).fetchall()
+    _make_due(transaction, delayed, kicks=1)
+    return len(delayed)
+
+
+def _can_come_back(transaction: Transaction, topic: str, limit: int, tenant: str | None) -> list[Row]:
+    """The first failed jobs whose key nobody else holds or is about to take, so many."""
+    connection = transaction.connection
+    found: list[Row] = []
+    taken: set[tuple[str, str, str]] = set()
+    parts = {"columns": ", ".join(Row._fields), "index": _index(connection, tenant, "tidewheel_jobs_failed")}
+    # All is read before anything is written: what changes under a cursor may be met again.
+    rows = find(connection, _sql["failed_first"], tenant, (topic, limit + MAX_LOOKED_AT), **parts)
+    for row in map(Row._make, rows):
+        if len(found) == limit:
+            break
+        if row.key is not None:
+            key = (row.tenant, row.task or row.topic, row.key)
+            holder = connection.execute(by_key(_manage_sql["key_number"]), key).fetchone()
+            if key in taken or (holder is not None and holder[0] != row.number):
+                continue
+            taken.add(key)
+        found.append(row)
+    rows.close()
+    return found
+
+
+def kick_jobs(transaction: Transaction, selection: Selection) -> list[Verdict]:
+    back: list[Row] = []
+    verdicts = each(transaction, selection, partial(_kick, back=back))
+    wait_again(transaction, back)
+    return verdicts
+
+
+def _kick(transaction: Transaction, row: Row, *, back: list[Row]) -> Verdict:
+    if row.state == Code.FAILED:
+        return requeue_row(transaction, row, back=back)
+    if row.state != Code.WAITING or row.blocked or row.run_at <= transaction.now:
+        return Verdict.WRONG_STATE
+    _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=1)
+    return Verdict.DONE
+
+
+def _make_due(transaction: Transaction, jobs: list[tuple[int, str, str, str]], *, kicks: int) -> None:
+    """Waiting jobs, as (number, tenant, topic, task)."""
+    if not jobs:
+        return
+    numbers = json.dumps([job[0] for job in jobs])
+    parameters = {"now": transaction.now, "kicks": kicks, "numbers": numbers}
+    transaction.connection.execute(_sql["make_due"], parameters)
+    for (tenant, topic, task), n in Counter(job[1:] for job in jobs).items():
+        transaction.tally.moved(tenant, topic, task, Code.WAITING, Code.READY, n)
+        transaction.ready_topics.add(topic)
+
+
+def tend(transaction: Transaction, _: None) -> None:
+    """As a claim does before it chooses."""
+    claims.tend(transaction)
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+
+
+def job_ids(connection: sqlite3.Connection, numbers: Sequence[int], tenant: str | None) -> list[UUID | None]:
+    found: list[UUID | None] = []
+    for number in numbers:
+        known = 0 < number <= GREATEST_NUMBER  # what cannot be one cannot be asked for either
+        row = find(connection, _sql["id"], tenant, (number,)).fetchone() if known else None
+        found.append(None if row is None else UUID(bytes=row[0]))
+    return found
+
+
+def peek(
+    connection: sqlite3.Connection, topic: str, head: Head, tenant: str | None, now: int
+) -> JobRecord | None:
+    number = _head(connection, topic, head, tenant, now)
+    if number is None:
+        return None
+    [job_id] = job_ids(connection, [number], tenant)
+    return None if job_id is None else job_queries.get(connection, job_id, tenant)
+
+
+def _head(connection: sqlite3.Connection, topic: str, head: Head, tenant: str | None, now: int) -> int | None:
+    match head:
+        case Head.READY:
+            return _first_ready(connection, topic, tenant)
+        case Head.DELAYED:
+            index = _index(connection, tenant, "tidewheel_jobs_delayed")
+            row = find(connection, _sql["first_delayed"], tenant, (topic, now), index=index).fetchone()
+        case Head.FAILED:
+            index = _index(connection, tenant, "tidewheel_jobs_failed")
+            row = find(connection, _sql["first_failed"], tenant, (topic,), index=index).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _first_ready(connection: sqlite3.Connection, topic: str, tenant: str | None) -> int | None:
+    if tenant is None:
+        return claims.first_ready(connection, topic)
+    if (index := _index(connection, tenant, "")) == _BY_TENANT:
+        row = find(connection, _sql["first_ready_of_few"], tenant, (topic,), index=index).fetchone()
+        return None if row is None else int(row[0])
+    counts = find(connection, _sql["counts_of"], tenant, (json.dumps([topic]),)).fetchall()
+    lanes = [(topic, task) for _, task, state, n in counts if n and state == Code.READY]
+    heads = [find(connection, _sql["first_ready_of_lane"], tenant, lane).fetchone() for lane in lanes]
+    return min((head for head in heads if head is not None), default=(0, None))[1]
+
+
+def _index(connection: sqlite3.Connection, tenant: str | None, of_topic: str) -> str:
+    """Where to look for a tenant's jobs: in the topic's index, past those of others, or among its own if they
+    are few.
+    """
+    if tenant is None or tenant == ROOT_TENANT:
+        return of_topic
+    [jobs] = find(connection, _sql["how_many"], tenant).fetchone()
+    return _BY_TENANT if jobs <= FEW_JOBS else of_topic
+
+
+def depths(
+    connection: sqlite3.Connection, topics: Sequence[str] | None, tenant: str | None, now: int
+) -> list[TopicDepth]:
+    by_state: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    ready: dict[_Lane, int] = {}
+    for topic, task, state, n in _counts(connection, topics, tenant):
+        if n:
+            by_state[topic][state] += n
+            if state == Code.READY:
+                ready[topic, task] = n
+    urgent = _urgent(connection, ready, tenant)
+    late: Counter[str] = Counter()
+    blocked: Counter[str] = Counter()
+    waiting = [topic for topic, counts in by_state.items() if counts[Code.WAITING]]
+    if waiting:
+        for topic, n, of_them in _due_but_waiting(
+            connection, None if topics is None else waiting, tenant, now
+        ):
+            late[topic] += n
+            urgent[topic] += of_them
+        blocked.update(dict(find(connection, _sql["blocked"], tenant, (MAX_LOOKED_AT,)).fetchall()))
+    pauses: dict[str, int] = dict(connection.execute(_stats_sql["pauses"], (now,)).fetchall())
+    if tenant is not None:  # the pause of a topic without jobs of this tenant is none of its business
+        pauses = {topic: until for topic, until in pauses.items() if topic in by_state}
+    names = sorted({*by_state, *pauses}) if topics is None else topics
+    return [
+        TopicDepth(
+            topic,
+            ready=by_state[topic][Code.READY] + late[topic],
+            delayed=by_state[topic][Code.WAITING] - late[topic] - blocked[topic],
+            running=by_state[topic][Code.RUNNING],
+            failed=by_state[topic][Code.FAILED],
+            urgent=min(urgent[topic], COUNT_LIMIT),
+            paused_until=pauses.get(topic),
+        )
+        for topic in names
+    ]
+
+
+def _counts(
+    connection: sqlite3.Connection, topics: Sequence[str] | None, tenant: str | None
+) -> Iterable[Any]:
+    if topics is None:
+        return find(connection, _sql["counts"], tenant).fetchall()
+    return find(connection, _sql["counts_of"], tenant, (json.dumps(topics),)).fetchall()
+
+
+def _due_but_waiting(
+    connection: sqlite3.Connection, topics: Sequence[str] | None, tenant: str | None, now: int
+) -> Iterable[tuple[str, int, int]]:
+    """By topic, how many and how many of them are urgent."""
+    if topics is None:
+        values = (now, MAX_LOOKED_AT)
+        yield from find(connection, _sql["due_but_waiting"], tenant, values, **_URGENT).fetchall()
+        return
+    for topic in topics:
+        values_of = (now, topic, MAX_LOOKED_AT)
+        n, urgent = find(connection, _sql["due_but_waiting_in"], tenant, values_of, **_URGENT).fetchone()
+        yield topic, n, urgent
+
+
+def _urgent(connection: sqlite3.Connection, ready: dict[_Lane, int], tenant: str | None) -> Counter[str]:
+    """How many of these ready jobs are urgent, by topic."""
+    urgent: Counter[str] = Counter()
+    [lowest] = connection.execute(_sql["lowest_priorities"], (json.dumps(list(ready)),)).fetchone()
+    for (lane, n), priority in zip(ready.items(), json.loads(lowest), strict=True):
+        if priority is not None and priority > URGENT_ABOVE:
+            urgent[lane[0]] += n
+        else:
+            values = (*lane, COUNT_LIMIT)
+            urgent[lane[0]] += find(connection, _sql["urgent"], tenant, values, **_URGENT).fetchone()[0]
+    return urgent

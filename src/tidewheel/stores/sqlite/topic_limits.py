@@ -1,0 +1,291 @@
+"""Limits of topics: setting them, and choosing what has room."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from tidewheel.core.model import ClaimRequest
+from tidewheel.core.topic_limits import NO_KEY, HeldBack, LimitsOrigin, TopicLimits
+from tidewheel.stores.enqueue import check_limited_topics
+from tidewheel.stores.limit_check import (
+    Candidate,
+    Choice,
+    Line,
+    Offer,
+    Rooms,
+    held_back,
+    merge,
+    meters_after,
+    wish_of,
+)
+from tidewheel.stores.protocol import (
+    LINES_OF_TENANT,
+    MAX_HELD_BACK,
+    MAX_LIMITED_TOPICS,
+    MAX_LINES,
+    MAX_WALKED,
+)
+from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sqlite.tenant_scope import by_line
+from tidewheel.stores.sqlite.write_transaction import Code, Transaction
+
+_sql = Queries("tidewheel.stores.sqlite.sql", "limit.sql")
+_claim_sql = Queries("tidewheel.stores.sqlite.sql", "claim.sql")
+_read_tasks = msgspec.json.Decoder(list[str]).decode
+
+_LAST_KEY = b""
+"""After every limit key, whatever it is called: to SQLite bytes come after all texts."""
+
+FIRST_WALK = 32
+"""Due jobs of a lane that are looked at first. Mostly the wish is filled by then."""
+
+Lane = tuple[str, str]
+"""Topic and task."""
+
+
+def set_limits(transaction: Transaction, argument: tuple[str, TopicLimits | None]) -> bool:
+    topic, limits = argument
+    execute = transaction.connection.execute
+    if limits is None:
+        execute(_sql["remove"], (topic,))
+        forget_plain(transaction, topic)
+    else:
+        found = execute(_sql["limits_of"], (topic,)).fetchone()
+        before = found and found[0] and TopicLimits.from_json(found[0]).origin
+        if before is LimitsOrigin.OPERATOR and limits.origin is LimitsOrigin.CODE:
+            return False
+        check_limited_topics(execute(_sql["how_many"], (topic,)).fetchone()[0] + 1)
+        execute(_sql["set"], (topic, limits.to_json()))
+        execute(_sql["mark_running"], (topic,))
+        for statement, rate in (("fit_meter", limits.rate), ("fit_key_meters", limits.key_rate)):
+            if rate is not None:
+                execute(_sql[statement], {"furthest": rate.furthest(transaction.now), "topic": topic})
+    transaction.ready_topics.add(topic)
+    return True
+
+
+def forget_plain(transaction: Transaction, topic: str) -> None:
+    """Let go of a topic's row that says nothing any more."""
+    transaction.connection.execute(_sql["forget_plain"], (topic,))
+
+
+def limits(connection: sqlite3.Connection) -> dict[str, TopicLimits]:
+    rows = connection.execute(_sql["limits"], (MAX_LIMITED_TOPICS,))
+    return {topic: TopicLimits.from_json(text) for topic, text in rows}
+
+
+def fair_topics(connection: sqlite3.Connection) -> set[str]:
+    return {topic for (topic,) in connection.execute(_sql["fair_topics"])}
+
+
+def hint_room(transaction: Transaction, topics: Collection[str]) -> None:
+    """Jobs of these topics ended: whoever waits for a limit is to look again."""
+    found = {topic for (topic,) in transaction.connection.execute(_sql["limited_topics"])}
+    transaction.ready_topics |= found.intersection(topics)
+
+
+def forget_meters(transaction: Transaction, limit: int) -> None:
+    """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
+    transaction.connection.execute(_sql["forget_meters"], (transaction.judged_at, limit))
+    transaction.connection.execute(_sql["forget_pauses"], (transaction.judged_at,))
+
+
+def choose(
+    transaction: Transaction,
+    request: ClaimRequest,
+    lanes: Sequence[Lane],
+    limited: Mapping[str, TopicLimits],
+    plain: Sequence[tuple[int, int]],
+) -> Choice:
+    """The best of these jobs of topics without limits, and of what has room in the others."""
+    offers: list[Offer] = []
+    for topic, of_topic in sorted(limited.items()):
+        wish = wish_of(request, topic, of_topic)
+        tasks = [task for of, task in lanes if of == topic and _has_due(transaction.connection, of, task)]
+        if wish >= 0 and tasks:
+            looked = _Topic(transaction.connection, transaction.now, topic, of_topic, tasks)
+            taken, room_at = looked.choose(wish) if wish else ((), None)
+            offers.append(Offer(of_topic, taken, room_at))
+    return merge(request, plain, offers)
+
+
+def _has_due(connection: sqlite3.Connection, topic: str, task: str) -> bool:
+    return bool(connection.execute(_sql["has_due"], (topic, task)).fetchone()[0])
+
+
+def find_held_back(connection: sqlite3.Connection, now: int) -> list[HeldBack]:
+    found: list[HeldBack] = []
+    looked = 0
+    for topic, text in connection.execute(_sql["limited_now"], (now, MAX_LIMITED_TOPICS)).fetchall():
+        tasks = _read_tasks(connection.execute(_claim_sql["tasks_of_topic"], {"topic": topic}).fetchone()[0])
+        if not tasks:
+            continue
+        looked += 1
+        if looked > MAX_HELD_BACK:
+            break
+        of_topic = _Topic(connection, now, topic, TopicLimits.from_json(text), tasks)
+        if not of_topic.choose(1)[0]:
+            found.append(of_topic.held_back())
+    return found
+
+
+def mark_granted(transaction: Transaction, topic: str, number: int) -> None:
+    """A job is granted without a look at limits; in a topic that has some it runs all the same."""
+    found = transaction.connection.execute(_sql["limits_of"], (topic,)).fetchone()
+    if found is not None and found[0] is not None:
+        transaction.grants.limited_topics.add(topic)
+        transaction.connection.execute(_sql["mark_granted"], (f"[{number}]",))
+
+
+def started(
+    transaction: Transaction,
+    limited: Mapping[str, TopicLimits],
+    jobs: Sequence[tuple[int, str, str, str | None]],
+) -> None:
+    """Jobs were granted, told as (number, topic, tenant, limit key): let the meters of their topics know."""
+    execute = transaction.connection.execute
+    numbers: list[int] = []
+    meters: dict[tuple[str, Line], int] = {}
+    for number, topic, tenant, limit_key in jobs:
+        if (of_topic := limited.get(topic)) is None:
+            continue
+        transaction.grants.limited_topics.add(topic)
+        transaction.room[topic] -= 1
+        if limit_key is None:
+            numbers.append(number)
+        read = _MeterReader(transaction.connection, topic, meters)
+        line = (tenant, limit_key) if limit_key else None
+        for moved, meter in meters_after(of_topic, line, read, transaction.now):
+            meters[topic, moved] = meter
+    if numbers:
+        execute(_sql["mark_granted"], (msgspec.json.encode(numbers).decode(),))
+    for (topic, line), meter in meters.items():
+        execute(_sql["set_meter"], (topic, *line, meter))
+
+
+class _MeterReader:
+    """Tells the meters of a topic, those that were moved already included."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, topic: str, moved: Mapping[tuple[str, Line], int]
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._moved = moved
+
+    def __call__(self, line: Line) -> int:
+        if (moved := self._moved.get((self._topic, line))) is not None:
+            return moved
+        found = self._connection.execute(by_line(_sql["meter"]), (self._topic, *line)).fetchone()
+        return 0 if found is None else int(found[0])
+
+
+class _Topic:
+    """The choice of one claim in one topic."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        now: int,
+        topic: str,
+        limits: TopicLimits,
+        tasks: Sequence[str],
+    ) -> None:
+        self._connection = connection
+        self._now = now
+        self._execute = connection.execute
+        self._topic = topic
+        self._limits = limits
+        self._tasks = tasks
+        rows = self._execute(_sql["running"], (topic,))
+        self._running = {(tenant, limit_key): number for tenant, limit_key, number in rows}
+
+    def choose(self, wish: int) -> tuple[list[Candidate], int | None]:
+        """The jobs to take, and when a rate lets the next one start.
+
+        First among the first jobs of each lane; where those are many and have no room, among the first of
+        each key, so that a hundred thousand jobs of a full key do not hide the others.
+        """
+        if self._limits.fair:
+            seen, _, untold = self._walk(FIRST_WALK)
+            if untold:
+                seen, _, _ = self._walk(MAX_WALKED)
+            return self._decide({*seen, *self._lines(wish)}, wish)
+        seen, horizon, _ = self._walk(FIRST_WALK)
+        rooms = self._rooms()
+        within = seen if horizon is None else [one for one in seen if one[:2] <= horizon]
+        taken = rooms.choose(sorted(within), wish)
+        if len(taken) == wish or horizon is None or rooms.full:
+            return taken, rooms.due
+        seen, _, _ = self._walk(MAX_WALKED)
+        return self._decide({*seen, *self._lines(wish)}, wish)
+
+    def _decide(self, candidates: Collection[Candidate], wish: int) -> tuple[list[Candidate], int | None]:
+        rooms = self._rooms()
+        return rooms.choose(sorted(candidates), wish), rooms.due
+
+    def _rooms(self) -> Rooms:
+        return Rooms(self._limits, self._now, self._running, self._meter(), self._heads_its_line)
+
+    def _meter(self) -> _MeterReader:
+        return _MeterReader(self._connection, self._topic, {})
+
+    def held_back(self) -> HeldBack:
+        """Of a topic of which nothing can be chosen."""
+        seen, _, _ = self._walk(1)
+        first = min(seen)
+        of_key = self._running.get(first.line, 0) if first.line is not None else 0
+        numbers = (sum(self._running.values()), of_key)
+        [run_at] = self._execute(_sql["due_since"], (first.number,)).fetchone()
+        return held_back(self._topic, self._limits, self._now, first, run_at, numbers, self._meter())
+
+    def _walk(self, depth: int) -> tuple[list[Candidate], tuple[int, int] | None, bool]:
+        """The first jobs of each lane; up to where all of them were seen, when not to the end; and whether
+        some of those are in no line, because they were enqueued before there were limits.
+        """
+        seen: list[Candidate] = []
+        ends: list[tuple[int, int]] = []
+        for task in self._tasks:
+            rows = self._execute(_sql["walk"], (self._topic, task, depth)).fetchall()
+            seen += map(Candidate._make, rows)
+            if len(rows) == depth:
+                ends.append((rows[-1][0], rows[-1][1]))
+        return seen, min(ends, default=None), any(one.limit_key is None for one in seen)
+
+    def _lines(self, wish: int) -> Iterator[Candidate]:
+        """The first jobs of each key, so many of each; in strict order whoever is first."""
+        for task in self._tasks:
+            for line in self._keys(task):
+                if self._limits.ordered and line[1] != NO_KEY:
+                    *head, state, its_task = self._head(line)
+                    if state == Code.READY and its_task == task:
+                        yield Candidate._make(head)
+                else:
+                    values = (self._topic, task, *line, wish)
+                    yield from map(Candidate._make, self._execute(by_line(_sql["first_of_line"]), values))
+
+    def _keys(self, task: str) -> Iterator[Line]:
+        """Tenants and keys that have due jobs in a lane."""
+        line: Line = ("", "")
+        of_tenant = 0
+        for _ in range(MAX_LINES):
+            on = self._limits.fair and of_tenant == LINES_OF_TENANT
+            after = (line[0], _LAST_KEY if on else line[1])  # on to the next tenant
+            found = self._execute(_sql["next_line"], (self._topic, task, *after)).fetchone()
+            if found is None:
+                return
+            of_tenant = of_tenant + 1 if found[0] == line[0] else 1
+            line = found
+            yield line
+
+    def _heads_its_line(self, candidate: Candidate) -> bool:
+        return bool(self._head((candidate.tenant, candidate.limit_key or NO_KEY))[1] == candidate.number)
+
+    def _head(self, line: Line) -> tuple[int, int, str, str, int, str]:
+        row: tuple[int, int, str, str, int, str] = self._execute(
+            by_line(_sql["head_of_line"]), (self._topic, *line)
+        ).fetchone()
+        return row

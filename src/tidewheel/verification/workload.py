@@ -1,0 +1,128 @@
+"""The work that is done while everything goes wrong: one kind of task, whose payload says how it behaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from tidewheel.app import Tidewheel
+from tidewheel.core.ids import new_id
+from tidewheel.core.jitter import jitter
+from tidewheel.core.model import NewJob
+from tidewheel.core.payload import encode
+from tidewheel.core.retry import Retry
+from tidewheel.errors import Snooze
+from tidewheel.settings import SETTINGS
+from tidewheel.tasks.context import Context
+from tidewheel.verification.history import Died, Ended, Recorder, Started
+
+TOPICS: Final = ("verify-a", "verify-b")
+TENANTS: Final = ("root", "acme", "globex")
+MAX_ATTEMPTS: Final = 4
+DEFAULTS: Final[Mapping[str, Any]] = {
+    name: setting.default for name, setting in SETTINGS.items() if name != "url"
+}
+
+
+class Conduct(StrEnum):
+    """How a handler behaves."""
+
+    QUICK = "quick"
+    SLOW = "slow"  # longer than a lease, which must be extended
+    FAILING = "failing"  # once, then well
+    HOPELESS = "hopeless"  # every time
+    SNOOZING = "snoozing"  # once, uncounted, then well
+    BLOCKING = "blocking"  # holds up the event loop for three leases, the first time
+    DEADLY = "deadly"  # takes its worker with it, the first time
+
+
+SHARES: Final = {
+    Conduct.QUICK: 0.92,
+    Conduct.SLOW: 0.02,
+    Conduct.FAILING: 0.03,
+    Conduct.HOPELESS: 0.01,
+    Conduct.SNOOZING: 0.018,
+    Conduct.BLOCKING: 0.001,
+    Conduct.DEADLY: 0.001,
+}
+"""Of the jobs. The last two are rare: for each a worker stands still, or has to be started anew."""
+
+
+def make_sweep_app(
+    url: str, *, lease: float, concurrency: int = 10, recorder: Recorder | None = None, spared: bool = False
+) -> Tidewheel:
+    """The same app in every process, with the defaults. Its handlers tell ``recorder`` what they do.
+
+    In a process that is ``spared`` no job blocks or kills.
+    """
+    # Nobody is to look at the books before the end.
+    changes = {"lease": lease, "concurrency": concurrency, "shutdown_grace": lease, "check_on_start": False}
+    app = Tidewheel(url, **{**DEFAULTS, **changes})
+    for topic in TOPICS:
+        task = app.task(name=topic, topic=topic, max_attempts=MAX_ATTEMPTS, retry=Retry.fixed(0.2))
+        task(_handler(recorder, lease, spared=spared))
+    return app
+
+
+def _handler(
+    recorder: Recorder | None, lease: float, *, spared: bool
+) -> Callable[..., Coroutine[Any, Any, None]]:
+    async def work(ctx: Context, conduct: Conduct) -> None:
+        if recorder is None:
+            return
+        job_id, fence = ctx.job.id, ctx.fence
+        recorder.write(Started(at=recorder.now(), by=recorder.name, id=job_id, fence=fence))
+        well = False
+        try:
+            harmful = conduct in {Conduct.BLOCKING, Conduct.DEADLY}
+            await _behave(Conduct.QUICK if spared and harmful else conduct, ctx, lease, recorder)
+            well = True
+        finally:
+            recorder.write(Ended(at=recorder.now(), by=recorder.name, id=job_id, fence=fence, well=well))
+
+    return work
+
+
+async def _behave(conduct: Conduct, ctx: Context, lease: float, recorder: Recorder) -> None:
+    await asyncio.sleep(jitter(0.0, 0.02))
+    match conduct:
+        case Conduct.SLOW:
+            await asyncio.sleep(1.5 * lease)
+        case Conduct.FAILING if ctx.attempt == 1:
+            raise RuntimeError("fails once")
+        case Conduct.HOPELESS:
+            raise RuntimeError("fails every time")
+        case Conduct.SNOOZING if ctx.checkpoint.value is None:
+            await ctx.checkpoint("snoozed")
+            raise Snooze(0.3)
+        case Conduct.BLOCKING if ctx.attempt == 1:
+            time.sleep(3 * lease)  # noqa: ASYNC251 - which is what it is for
+        case Conduct.DEADLY if ctx.attempt == 1:
+            recorder.write(Died(at=recorder.now(), by=recorder.name))
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+        case _:
+            return
+
+
+def make_job(choose: random.Random, *, key: str | None = None) -> NewJob:
+    """A job as it comes: mostly quick ones, of all tenants and priorities, a few for later."""
+    [conduct] = choose.choices(list(SHARES), weights=list(SHARES.values()))
+    topic = choose.choice(TOPICS)
+    return NewJob(
+        id=new_id(),
+        topic=topic,
+        task=topic,
+        payload=encode({"conduct": conduct}, limit=1000),
+        tenant=choose.choice(TENANTS),
+        priority=choose.choice((0, 0, 0, 100, -5)),
+        delay=choose.uniform(0.1, 1.0) if choose.random() < 0.05 else 0.0,
+        max_attempts=MAX_ATTEMPTS,
+        timeout=None,
+        key=key,
+    )

@@ -1,0 +1,113 @@
+"""The leases in a worker's hands: from the claim that granted them to the answer of their settlement.
+
+The event loop adds and removes; the keeper's thread reads and marks. Every field has one writer, and a dict's
+``list(values())`` is atomic, so no lock is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Protocol, Self
+
+from msgspec import Struct
+
+from tidewheel.core.model import Claimed
+from tidewheel.tasks.context import Context
+from tidewheel.tasks.task import Task
+
+
+class Stop(StrEnum):
+    """Why a handler is being stopped."""
+
+    LOST = "lost"  # the lease is gone: nothing this run does counts any more
+    CANCEL = "cancel"  # somebody asked
+    TIMEOUT = "timeout"
+    TRANSACTION = "transaction"  # its transaction was open too long, and is rolled back
+    SHUTDOWN = "shutdown"  # the grace period is over
+
+
+class Running(Protocol):
+    """What runs a handler, as far as others may touch it: the slot's task, or a part of a batch."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Have the handler told to stop."""
+
+    def done(self) -> bool:
+        """Whether nothing of it is left."""
+
+
+class Held(Struct, eq=False):
+    """One lease and the run under it. Times are monotonic."""
+
+    job: Claimed
+    task: Task[..., Any]
+    deadline: float
+    extend_at: float
+    started: float | None = None  # once the handler runs
+    start_recorded: bool = False
+    alone: bool = False  # nothing else runs in this worker meanwhile
+    awaits_room: bool = False  # a suspect that waits until enough other handlers have ended
+    settling: bool = False  # an outcome is on its way to the store
+    settling_alone: bool = False  # its handler's own transaction is being committed
+    settled: bool | None = None  # by the handler's own transaction; False = the lease had ended
+    refused_at: float | None = None  # when the store first would not take the outcome
+    stop: Stop | None = None
+    stop_asked_at: float | None = None  # set by whoever asks first
+    handler: Running | None = None
+    context: Context | None = None  # where the handler asked for one
+    thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
+
+    @classmethod
+    def since(cls, sent: float, job: Claimed, task: Task[..., Any]) -> Self:
+        """Counted from when the claim was *sent*: the store's own count began later, so ours ends first."""
+        return cls(job, task, sent + job.lease_seconds, sent + job.lease_seconds / 3)
+
+    @property
+    def charged_if_lost(self) -> bool:
+        """Whether the death of the worker costs it an attempt: it ran alone, or must not start twice."""
+        return self.alone or self.job.max_attempts == 1
+
+    def time_out(self) -> None:
+        """A timer's end, on the event loop."""
+        self._run_out(Stop.TIMEOUT)
+
+    def transaction_over(self) -> None:
+        """Likewise, for the handler's own transaction."""
+        self._run_out(Stop.TRANSACTION)
+
+    def _run_out(self, stop: Stop) -> None:
+        if self.stop is None and self.handler is not None and not self.settling:
+            self.stop = stop
+            self.handler.cancel()
+
+    def extended(self, sent: float) -> None:
+        """The store accepted an extension that was sent at ``sent``."""
+        self.deadline = sent + self.job.lease_seconds
+        self.extend_at = sent + self.job.lease_seconds / 3
+
+
+class HeldJobs:
+    """Every lease this worker holds, by fence."""
+
+    def __init__(self) -> None:
+        self._by_fence: dict[int, Held] = {}
+
+    def add(self, held: Held) -> None:
+        self._by_fence[held.job.lease.fence] = held
+
+    def drop(self, gone: Iterable[Held]) -> None:
+        forget = self._by_fence.pop
+        for held in gone:
+            forget(held.job.lease.fence, None)
+
+    def snapshot(self) -> list[Held]:
+        """All of them, as of now; safe from any thread."""
+        return list(self._by_fence.values())
+
+    def __len__(self) -> int:
+        return len(self._by_fence)
+
+    def __contains__(self, held: Held) -> bool:
+        return held.job.lease.fence in self._by_fence

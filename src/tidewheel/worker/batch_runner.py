@@ -1,0 +1,501 @@
+"""One call for several jobs: a slot that gathers what is due of its first job's task, and runs it together.
+
+Each job keeps its own lease, timeout, attempts and outcome. What is shared is the slot and the call: that is
+told to stop when none of its jobs wants it any more. Before that, a job that is cancelled or lost is told
+through its own context, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
+
+from tidewheel.core.model import ROOT_TENANT, Claim, ClaimRequest, Failed, JobError, Lane, Outcome, Released
+from tidewheel.core.security_context import adopt
+from tidewheel.errors import StoreError, WrongState
+from tidewheel.stores.protocol import OpenTransaction, Store
+from tidewheel.tasks.batches import Batch, BatchContext, BatchSignature
+from tidewheel.tasks.context import Context
+from tidewheel.tasks.registry import Registry
+from tidewheel.tasks.task import Task
+from tidewheel.worker import outcomes as outcome_rules
+from tidewheel.worker.active_jobs import Held, Stop
+from tidewheel.worker.async_waits import both, look_at
+from tidewheel.worker.backoff import Backoff
+from tidewheel.worker.executor import PRECISE_TIMEOUT, Run, Workplace
+from tidewheel.worker.handler_calls import ABANDON, in_context
+from tidewheel.worker.slot_runner import Runner
+
+ANSWER_SECONDS: Final = 10.0
+"""How long a claim for more may take; the jobs at hand do not wait for longer."""
+LOOK_SECONDS: Final = 0.05
+"""How often a batch that waits for more looks whether the worker is to stop."""
+
+_log = logging.getLogger("tidewheel.worker")
+
+
+class MoreJobs:
+    """How a batch asks the store for more jobs of its task."""
+
+    def __init__(
+        self,
+        worker: str,
+        lanes: tuple[Lane, ...],
+        registry: Registry,
+        lease_seconds: float,
+        take_in: Callable[[Claim, float], None],
+    ) -> None:
+        self._worker = worker
+        self._lanes = lanes
+        self._registry = registry
+        self._lease_seconds = lease_seconds
+        self.take_in = take_in
+        self._of_task: dict[Task[..., Any], tuple[Lane, ...]] = {}
+
+    def request(self, task: Task[..., Any], limit: int, topic_limits: dict[str, int]) -> ClaimRequest:
+        lanes = self._of_task.get(task)
+        if lanes is None:
+            resolve = self._registry.resolve
+            lanes = tuple(lane for lane in self._lanes if resolve(lane.topic, lane.task or "") is task)
+            self._of_task[task] = lanes
+        return ClaimRequest(
+            worker=self._worker,
+            lanes=lanes,
+            limit=limit,
+            lease_seconds=self._lease_seconds,
+            topic_limits=topic_limits,
+            reports_starts=True,
+        )
+
+
+class BatchRun(Run):
+    """What the context of one job of a batch knows of its run."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call, held: Held, store: Store, worker: Workplace) -> None:
+        super().__init__(held, store, worker)
+        self._call = call
+
+    def _keep(self, thread: asyncio.Future[Any]) -> None:
+        self._call.keep(thread)
+
+    async def begin(self) -> OpenTransaction:
+        raise WrongState(
+            "ctx.transaction is not there in a batch: it would complete one job, and each of these completes "
+            "by itself; use a connection of yours"
+        )
+
+
+class Member:
+    """Stands for the handler of one job (``Held.handler``) that shares its call with others."""
+
+    __slots__ = ("_call", "_held")
+
+    def __init__(self, call: Call, held: Held) -> None:
+        self._call = call
+        self._held = held
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Its job is to stop. The call goes on for the others; without any it is told."""
+        self._call.told(self._held, msg)
+        return True
+
+    def done(self) -> bool:
+        """Of all jobs of a call that does not stop, one stands for its slot.
+
+        One that was told to stop while the call goes on for others is none of those.
+        """
+        return self._call.stopped_for is not self._held or (self._call.over and not self._call.lingers)
+
+
+class Call:
+    """One call of a batch handler, from its first job to its last outcome."""
+
+    def __init__(self, first: Held, slot: asyncio.Task[Any]) -> None:
+        self.task = first.task
+        self.batch = cast("Batch", first.task.batch)
+        self.tenant = first.job.tenant
+        self._slot = slot
+        self.jobs: list[Held] = []
+        self.full = asyncio.Event()
+        self.calling = False  # the handler is at work
+        self.over = False
+        self._thread: asyncio.Future[Any] | None = None  # plain functions, which nothing can interrupt
+        self.stopped_for: Held | None = None  # whose stop made it the call's
+        self.add(first)
+
+    @property
+    def key(self) -> tuple[Task[..., Any], str]:
+        """Jobs of another task or tenant have no place in it."""
+        return self.task, self.tenant
+
+    @property
+    def room(self) -> int:
+        return self.batch.size - len(self.jobs)
+
+    def fits(self, held: Held) -> bool:
+        """Not either what may kill its worker: that must not take others with it."""
+        return (
+            self.room > 0
+            and held.task is self.task
+            and held.job.tenant == self.tenant
+            and held.stop is None
+            and not held.job.losses
+        )
+
+    @property
+    def lingers(self) -> bool:
+        """Whether a function of it runs on a thread: its slot is taken then, whatever becomes of the jobs."""
+        return self._thread is not None and not self._thread.done()
+
+    def keep(self, thread: asyncio.Future[Any]) -> None:
+        """Here and not with the job (``Held.thread``): one that is told to stop does not stop the call."""
+        self._thread = both(self._thread, thread)
+
+    async def wait_for_threads(self) -> None:
+        while self._thread is not None and not self._thread.done():
+            await asyncio.wait((self._thread,))
+
+    def add(self, held: Held) -> None:
+        self.jobs.append(held)
+        held.handler = Member(self, held)
+        if not self.room:
+            self.full.set()
+
+    def told(self, held: Held, message: Any) -> None:
+        """One of its jobs is to stop."""
+        if not self.calling:
+            return  # seen before it begins
+        if message == ABANDON:
+            if all(one.settling for one in self.jobs):
+                self._slot.cancel(ABANDON)
+        elif all(one.stop is not None for one in self.jobs):
+            self.stopped_for = self.stopped_for or held
+            self._slot.cancel(message)
+
+
+class BatchRunner(Runner):
+    """Runs the jobs of tasks with ``batch``, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.more: MoreJobs | None = None
+        self._gathering: dict[tuple[Task[..., Any], str], Call] = {}
+
+    def _next(self) -> Held | None:
+        """Likewise, but a job that a batch waits for joins that."""
+        while (held := super()._next()) is not None:
+            if held.task.batch is None or not self._gathering:
+                return held
+            gathering = self._gathering.get((held.task, held.job.tenant))
+            if gathering is None or not gathering.fits(held):
+                return held
+            gathering.add(held)
+        return None
+
+    def _run(self, held: Held) -> Coroutine[Any, Any, None]:
+        return super()._run(held) if held.task.batch is None else self._run_batch(held)
+
+    async def _run_batch(self, first: Held) -> None:
+        slot = asyncio.current_task()
+        assert slot is not None  # noqa: S101 - a coroutine that runs, runs in a task
+        call = Call(first, slot)
+        try:
+            if not first.job.losses:
+                await self._gather(call)
+            await self._start(call)
+            if call.jobs:
+                await self._call(call)
+        except Exception as error:
+            # Not the handler's error, whose place is an outcome: ours. The jobs must not stay leased for it.
+            _log.exception("running a batch of %s failed in the worker itself", call.task.name)
+            why = JobError("internal_error", f"the worker failed: {type(error).__name__}")
+            for held in call.jobs:
+                self._end_one(held, outcome_rules.after_failure(held.job, None, why, error))
+        finally:
+            call.over = True
+            for held in (first, *call.jobs):
+                if not call.lingers or held is not call.stopped_for:  # cancelled once more: the worker ends
+                    held.handler = None
+                held.context = None
+
+    # -- gathering ----------------------------------------------------------------------------------------
+
+    async def _gather(self, call: Call) -> None:
+        """More jobs of the same task and tenant: those at hand, those that are due, those that come soon."""
+        self._gathering[call.key] = call
+        try:
+            self._take_waiting(call)
+            if call.room and self._slots.more:  # else there was nothing further a moment ago
+                await self._ask_for_more(call)
+            if call.room and call.batch.wait > 0:
+                await self._wait_for_more(call)
+                await self._ask_for_more(call)
+        finally:
+            if self._gathering.get(call.key) is call:
+                del self._gathering[call.key]
+
+    def _take_waiting(self, call: Call) -> None:
+        waiting = self._slots.waiting
+        others: list[Held] = []
+        while waiting and call.room:
+            held = waiting.popleft()
+            if call.fits(held):
+                call.add(held)
+            else:
+                others.append(held)
+        waiting.extendleft(reversed(others))
+        if len(waiting) <= self._slots.refill_at:
+            self._changed()
+
+    async def _wait_for_more(self, call: Call) -> None:
+        until = self._clock.monotonic() + call.batch.wait
+        while call.room and not self.stopping and (left := until - self._clock.monotonic()) > 0:
+            try:
+                await asyncio.wait_for(call.full.wait(), min(left, LOOK_SECONDS))
+            except TimeoutError:
+                continue
+
+    async def _ask_for_more(self, call: Call) -> None:
+        """Claim for this batch alone: how many jobs the worker takes otherwise goes by its slots."""
+        # What waits of the same task is of other tenants. Were it not counted, each of a thousand tenants'
+        # batches would claim a thousand jobs of the others.
+        room = call.room - sum(held.task is call.task for held in self._slots.waiting)
+        if self.more is None or self.stopping or room <= 0 or self._settler.full:
+            return
+        request = self.more.request(call.task, room, self._slots.topic_limits())
+        sent = self._clock.monotonic()
+        claiming = asyncio.ensure_future(self._store.claim(request))
+        claiming.add_done_callback(look_at)
+        try:
+            await asyncio.wait((claiming,), timeout=ANSWER_SECONDS)
+        finally:
+            if not claiming.done():
+                claiming.cancel()  # its store gives back what it grants
+        if claiming.cancelled() or not claiming.done():
+            return
+        error = claiming.exception()
+        if isinstance(error, StoreError):
+            _log.info("a batch of %s goes on with what it has: %s", call.task.name, error)
+            return
+        claim = claiming.result()
+        self._slots.more = len(claim.jobs) >= request.limit
+        self.more.take_in(claim, sent)
+        self._take_waiting(call)
+        self._deal_with_others()
+
+    def _deal_with_others(self) -> None:
+        """Jobs that came along and have no place in the batch: of other tenants, or granted alone."""
+        if not self.stopping:
+            self.start_waiting()
+            return
+        for held in list(self._slots.waiting):
+            self.give_back(held)
+
+    # -- running ------------------------------------------------------------------------------------------
+
+    async def _start(self, call: Call) -> None:
+        """Leave in ``call.jobs`` what is to be run now."""
+        if len(call.jobs) > 1:
+            for held in call.jobs:
+                held.alone = False
+        first = [held for held in call.jobs if held.job.last_attempt or held.job.losses]
+        if first:
+            await self._record_starts(first)
+        now = self._clock.monotonic()
+        live: list[Held] = []
+        for held in call.jobs:
+            if held.settling:
+                continue  # given up while it was gathered
+            # The claim's answer may have come that late; the lease may still hold in the store.
+            late = now >= held.deadline
+            if late or held.stop is not None or self.stopping or (held in first and not held.start_recorded):
+                held.handler = None
+                self._end(held, Released())
+                continue
+            if now >= held.extend_at:
+                self._extend_soon()
+            held.started = now
+            live.append(held)
+        self._slots.started += len(live)
+        call.jobs = live
+
+    async def _record_starts(self, last: list[Held]) -> None:
+        """Record the starts of several jobs of one call, as ``_record_start`` does for one."""
+        for charged in (False, True):
+            await self._record_each([held for held in last if held.charged_if_lost is charged], charged)
+
+    async def _record_each(self, last: list[Held], charged: bool) -> None:
+        backoff = Backoff("recording the start of jobs", self._recovery)
+        while live := [held for held in last if held.stop is None]:
+            try:
+                answers = await self._store.start([held.job.lease for held in live], alone=charged)
+            except StoreError as error:
+                await backoff.wait(error)
+                continue
+            backoff.reset()
+            for held, recorded in zip(live, answers, strict=True):
+                held.start_recorded = recorded
+                if not recorded:
+                    held.stop = Stop.LOST
+            return
+
+    async def _call(self, call: Call) -> None:
+        signature = cast("BatchSignature", call.task.signature)
+        items: list[Any] = []
+        good: list[Held] = []
+        for held in call.jobs:
+            try:
+                items.append(signature.item(held.job.payload))
+                good.append(held)
+            except Exception as error:
+                held.handler = None
+                self._end(held, outcome_rules.after_bad_payload(held.job, error))
+        call.jobs = good
+        if not good:
+            return
+        for held, outcome in zip(good, await self._outcomes_of(call, signature, items), strict=True):
+            self._end_one(held, outcome)
+        if call.lingers:
+            call.stopped_for = call.stopped_for or good[0]
+            _log.warning(
+                "a batch of %s was stopped, but its function still runs on a thread and keeps its slot",
+                call.task.name,
+            )
+            self._stuck.told(call.stopped_for, self._clock.monotonic())
+            await call.wait_for_threads()
+
+    async def _outcomes_of(
+        self, call: Call, signature: BatchSignature, items: list[Any]
+    ) -> list[Outcome | None]:
+        """What becomes of each job; None where its lease was lost."""
+        timers = self._set_timers(call.jobs)
+        outcomes: list[Outcome | None] = [None] * len(call.jobs)
+        span = None
+        if self._tracing is not None:
+            jobs = [held.job for held in call.jobs]
+            span = self._tracing.executing_batch(jobs, call.task.name, self._workplace.name)
+        call.calling = True
+        value, raised = None, None
+        try:
+            try:
+                value = await self._invoke(call, signature, items)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a cancellation included: some job, or somebody else's
+                raised = error
+            finally:
+                call.calling = False
+                for timer in timers:
+                    timer.cancel()
+            decided = self._outcomes(call, value, raised)
+            outcomes = [
+                None if held.stop is Stop.LOST else outcome
+                for held, outcome in zip(call.jobs, decided, strict=True)
+            ]
+        finally:
+            if span is not None:
+                span.end(*outcomes)
+        return outcomes
+
+    def _set_timers(self, jobs: list[Held]) -> list[asyncio.TimerHandle]:
+        """One for each length: mostly all have the same. Longer ones are watched by the keeper."""
+        by_length: dict[float, list[Held]] = {}
+        for held in jobs:
+            if held.job.timeout is not None and held.job.timeout < PRECISE_TIMEOUT:
+                by_length.setdefault(held.job.timeout, []).append(held)
+
+        def time_out(those: list[Held]) -> None:
+            for held in those:
+                held.time_out()
+
+        loop = self._workplace.loop
+        return [loop.call_later(seconds, time_out, those) for seconds, those in by_length.items()]
+
+    async def _invoke(self, call: Call, signature: BatchSignature, items: list[Any]) -> Any:
+        workplace, around, jobs = self._workplace, self._workplace.around, call.jobs
+        context = None
+        if signature.context is not None or (around is not None and around.wraps_runs):
+            limit = workplace.settings.max_result_bytes
+            for held in jobs:
+                run = BatchRun(call, held, self._store, workplace)
+                held.context = Context(held.job, run, checkpoint_limit=limit)
+            context = BatchContext([held.context for held in jobs if held.context is not None])
+        variables = contextvars.copy_context()
+        variables.run(_act_for, jobs)
+        if around is not None:
+            variables.run(around.restore, *(held.job.headers for held in jobs))
+
+        async def handler() -> Any:
+            if call.task.is_async:
+                return await signature.invoke_batch(context, items)
+            thread = workplace.threads.run(lambda: signature.invoke_batch(context, items))
+            thread.add_done_callback(look_at)
+            call.keep(thread)
+            return await asyncio.shield(thread)
+
+        if around is None or context is None:
+            return await in_context(variables, handler())
+        return await in_context(variables, around.run(context, handler))
+
+    def _outcomes(self, call: Call, value: Any, raised: BaseException | None) -> list[Outcome | None]:
+        jobs, task = call.jobs, call.task
+        values: list[Any]
+        described: JobError | None = None
+        if raised is not None:
+            values = [raised] * len(jobs)
+            if not isinstance(raised, asyncio.CancelledError) or any(held.stop is None for held in jobs):
+                described = outcome_rules.describe(raised)  # once: a traceback takes as long as a short job
+        elif value is None:
+            values = [None] * len(jobs)
+        elif isinstance(value, list | tuple) and len(value) == len(jobs):
+            values = list(value)
+        else:
+            number = f"{len(value):,} results" if isinstance(value, list | tuple) else type(value).__name__
+            why = f"the handler returned {number} for {len(jobs):,} jobs; return a result for each, or None"
+            values = [None] * len(jobs)
+            failed = Failed(JobError("invalid_result", why, retryable=False))
+            return [_stopped(held) or failed for held in jobs]
+        return [self._outcome(task, held, one, described) for held, one in zip(jobs, values, strict=True)]
+
+    def _outcome(
+        self, task: Task[..., Any], held: Held, value: Any, described: JobError | None
+    ) -> Outcome | None:
+        if isinstance(value, BaseException):
+            if held.stop is not None:
+                return outcome_rules.after_stop(held.job, task.retry, held.stop)
+            return outcome_rules.after_error(held.job, task.retry, value, described)
+        # One that was finished although it was asked to stop has finished.
+        if (stopped := _stopped(held)) is not None:
+            return stopped
+        return outcome_rules.after_return(task, value, self._workplace.settings.max_result_bytes)
+
+    def _end_one(self, held: Held, outcome: Outcome | None) -> None:
+        if not held.settling:  # it was given up before
+            self._end(held, None if held.stop is Stop.LOST else outcome)
+
+
+def _stopped(held: Held) -> Outcome | None:
+    """What becomes of a job that ran out of time, whatever its handler returned. A lost one is left alone."""
+    if held.stop is Stop.TIMEOUT:
+        return outcome_rules.after_stop(held.job, held.task.retry, held.stop)
+    return None
+
+
+def _act_for(jobs: list[Held]) -> None:
+    """Their tenant; and whoever enqueued them, where that was the same."""
+    first = jobs[0].job
+    if first.tenant != ROOT_TENANT:
+        alike = {
+            name: getattr(first, name)
+            if all(getattr(held.job, name) == getattr(first, name) for held in jobs)
+            else None
+            for name in ("user_id", "service_id", "correlation_id")
+        }
+        adopt(replace(first, **alike))

@@ -1,0 +1,238 @@
+"""Calling what a task wants called when its jobs end.
+
+After the store has accepted the outcome: a callback tells of something that is written, can change nothing of
+it, and keeps no outcome waiting. Until it is done it counts as a slot in use, which is what bounds how many
+wait. A worker that dies in between calls nobody; what must happen is a job of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from tidewheel.core.model import Completed, Failed, Outcome, Report, Retried, Settlement
+from tidewheel.core.security_context import adopt
+from tidewheel.errors import LeaseLost
+from tidewheel.tasks.callbacks import Callback
+from tidewheel.tasks.context import Context
+from tidewheel.tasks.registry import Registry
+from tidewheel.worker.active_jobs import Held
+from tidewheel.worker.executor import Run, Workplace
+from tidewheel.worker.slots import Slots
+from tidewheel.worker.stuck_handlers import Stuck
+
+if TYPE_CHECKING:
+    from tidewheel.stores.memory.local_store import LaneStore
+    from tidewheel.stores.protocol import OpenTransaction
+    from tidewheel.tasks.callbacks import Callbacks
+
+CALLBACK_SECONDS = 60.0
+"""Longest a callback may take; then it is cancelled, or left to itself on its thread."""
+UNWIND_SECONDS = 1.0
+"""How long a cancelled callback may take to end."""
+
+_log = logging.getLogger("tidewheel.worker")
+
+
+class Over(Run):
+    """What a context knows of a run whose lease has been settled."""
+
+    __slots__ = ()
+
+    @property
+    def cancelled(self) -> bool:
+        return False
+
+    async def report(self, report: Report) -> bool:
+        raise LeaseLost(
+            f"job {report.lease.job_id} has been settled; a callback may read its context, but progress and "
+            "checkpoints belong to a handler that runs"
+        )
+
+    async def begin(self) -> OpenTransaction:
+        raise LeaseLost("the job has been settled; what a callback wants done for sure is a job of its own")
+
+
+class CallbackRunner:
+    """Calls the callbacks of accepted outcomes, as many at a time as the worker has slots."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        workplace: Workplace,
+        slots: Slots,
+        stuck: Stuck,
+        freed: Callable[[], None],
+    ) -> None:
+        self._registry = registry
+        self._workplace = workplace
+        self._slots = slots
+        self._stuck = stuck
+        self._freed = freed
+        self._waiting: deque[tuple[Held, Outcome, Callbacks]] = deque()
+        self._calling: dict[asyncio.Task[None], UUID] = {}  # and of which job, in their order
+        self._last: dict[UUID, asyncio.Task[None]] = {}  # of each of those jobs
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any task of this app has callbacks."""
+        return self._registry.has_callbacks
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self._calling
+
+    def settled(self, batch: Collection[tuple[Held, Settlement]], answers: list[bool]) -> None:
+        """These outcomes are written, or were refused."""
+        for (held, settlement), accepted in zip(batch, answers, strict=True):
+            callbacks = held.task.callbacks
+            if accepted and callbacks is not None and _calls(callbacks, settlement.outcome):
+                self._slots.running += 1
+                self._waiting.append((held, settlement.outcome, callbacks))
+        self._call_waiting()
+
+    async def finish(self, seconds: float) -> None:
+        """The worker ends: wait so long for those under way, then let go of them."""
+        loop = self._workplace.loop
+        deadline = loop.time() + seconds
+        while self._calling and (left := deadline - loop.time()) > 0:
+            await asyncio.wait(list(self._calling), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if self.idle:
+            return
+        _log.warning(
+            "the worker ends: callbacks of %d jobs are stopped and those of %d are not called",
+            len(self._calling),
+            len(self._waiting),
+        )
+        self._waiting.clear()
+        for task in self._calling:
+            task.cancel()
+        if self._calling:
+            await asyncio.wait(list(self._calling), timeout=UNWIND_SECONDS)
+
+    def _call_waiting(self) -> None:
+        while self._waiting and len(self._calling) < self._slots.concurrency:
+            held, outcome, callbacks = self._waiting.popleft()
+            job_id = held.job.lease.job_id
+            calling = self._call_all(held, outcome, callbacks, self._last.get(job_id))
+            self._last[job_id] = task = self._workplace.loop.create_task(calling)
+            self._calling[task] = job_id
+            task.add_done_callback(self._called)
+
+    def _called(self, task: asyncio.Task[None]) -> None:
+        job_id = self._calling.pop(task)
+        if self._last[job_id] is task:
+            del self._last[job_id]
+        self._slots.running -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("callbacks failed in the worker itself", exc_info=error)
+        self._call_waiting()
+        self._freed()
+
+    # -- one job ------------------------------------------------------------------------------------------
+
+    async def _call_all(
+        self, held: Held, outcome: Outcome, callbacks: Callbacks, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:  # of an earlier attempt: a job that is tried again at once may be faster
+            await asyncio.wait((before,))
+        workplace = self._workplace
+        limit = workplace.settings.max_result_bytes
+        context = Context(held.job, Over(held, workplace.store, workplace), checkpoint_limit=limit)
+        for callback in _calls(callbacks, outcome):
+            await self._call(held, callback, context, outcome)
+
+    async def _call(self, held: Held, callback: Callback, context: Context, outcome: Outcome) -> None:
+        job_id, task, option = held.job.lease.job_id, held.task.name, callback.option
+        call = _Call(self._workplace, held, callback, context, outcome)
+        running = self._workplace.loop.create_task(call.run())
+        try:
+            await asyncio.wait((running,), timeout=CALLBACK_SECONDS)
+        finally:
+            # Cancelled ourselves: the worker ends.
+            late = not running.done()
+            if late:
+                running.cancel()
+        if late:
+            await asyncio.wait((running,), timeout=UNWIND_SECONDS)
+            _log.error(
+                "%s of job %s (%s) took longer than %g s and is given up%s",
+                option,
+                job_id,
+                task,
+                CALLBACK_SECONDS,
+                "" if call.is_over(running) else "; it still runs",
+            )
+            if not call.is_over(running):
+                self._stuck.left(held, call, functools.partial(call.is_over, running))
+        elif (error := running.result()) is not None:
+            _log.error("%s of job %s (%s) failed", option, job_id, task, exc_info=error)
+
+
+class _Call:
+    """One call of one callback."""
+
+    def __init__(
+        self, workplace: Workplace, held: Held, callback: Callback, context: Context, outcome: Outcome
+    ) -> None:
+        self._workplace = workplace
+        self._held = held
+        self._callback = callback
+        self._context = context
+        self._outcome = outcome
+        self._thread: asyncio.Future[Any] | None = None
+
+    async def run(self) -> BaseException | None:
+        """What it raised. As a value: an event loop would end with a SystemExit that leaves a task."""
+        adopt(self._held.job)  # in this task's own variables, as its handler did
+        try:
+            self._held.task.app.registry.around.restore(self._held.job.headers)
+            value = self._value()
+            if self._callback.is_async:
+                said = self._callback(self._context, value)
+            else:
+                call = functools.partial(self._callback, self._context, value)
+                self._thread = self._workplace.threads.run(call)
+                said = await asyncio.shield(self._thread)
+            if inspect.isawaitable(said):  # also of a plain function: a lambda that calls an async one
+                await said
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return error
+        return None
+
+    def is_over(self, running: asyncio.Task[Any]) -> bool:
+        return running.done() and (self._thread is None or self._thread.done())
+
+    def _value(self) -> object:
+        """What the handler returned, as ``job.result()`` gives it; or the error."""
+        outcome = self._outcome
+        if isinstance(outcome, Completed):
+            task = self._held.task
+            if task.durable:
+                return task.decode_result(outcome.result)
+            # The object itself, which the lane has by now.
+            job_id = self._held.job.lease.job_id
+            return cast("LaneStore", self._workplace.store).result_of(job_id)
+        return outcome.error if isinstance(outcome, Failed | Retried) else None
+
+
+def _calls(callbacks: Callbacks, outcome: Outcome) -> list[Callback]:
+    """Which of them this outcome concerns, in order."""
+    match outcome:
+        case Completed():
+            concerned = [callbacks.on_success]
+        case Retried():
+            concerned = [callbacks.fallback]
+        case Failed():
+            concerned = [callbacks.fallback, callbacks.on_failure]
+        case _:
+            concerned = []
+    return [callback for callback in concerned if callback is not None]

@@ -1,0 +1,214 @@
+"""From what a handler did to what the store is told: pure decisions, nothing is run or written here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tidewheel.core import payload
+from tidewheel.core.model import Cancelled, Claimed, Completed, Failed, JobError, Outcome, Released, Retried
+from tidewheel.core.retry import DEFAULT_RETRY, MAX_DELAY, Retry
+from tidewheel.core.text_format import storable_text
+from tidewheel.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, TaskError, TidewheelError
+from tidewheel.tasks.context import Released as ReleasedByHandler
+from tidewheel.worker.active_jobs import Stop
+
+if TYPE_CHECKING:
+    from tidewheel.tasks.task import Task
+
+_log = logging.getLogger("tidewheel.worker")
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+MAX_MESSAGE = 2000
+MAX_TRACEBACK = 16_000
+MAX_CODE = 100
+MAX_DETAILS = 16_000
+"""Bytes of JSON in a ``TaskError``'s details."""
+
+COMPLETED = Completed()
+CANCELLED = JobError("job_canceled", "cancelled on request", retryable=False)
+
+
+class Reached(Exception):
+    """On its way out through middleware: a handler elsewhere has ended, and this is its outcome."""
+
+    def __init__(self, outcome: Outcome | None) -> None:
+        self.outcome = outcome
+        error = getattr(outcome, "error", None)
+        super().__init__("the run was stopped" if error is None else error.message)
+
+
+def after_error(
+    job: Claimed, policy: Retry | None, error: BaseException, described: JobError | None = None
+) -> Outcome | None:
+    """The handler raised. ``described``: the error as it is stored, where somebody has done that before."""
+    match error:
+        case Reached():
+            return error.outcome
+        case ReleasedByHandler():
+            return Released(_sane(error.delay))
+        case Snooze():
+            return Released(_sane(error.delay))
+        case Cancel():
+            return Cancelled(JobError("job_canceled", _clean(error.reason, MAX_MESSAGE), retryable=False))
+        case Fail():
+            return Failed(JobError(_code(error.code), _clean(error.reason, MAX_MESSAGE), retryable=False))
+        case RetryAfter():
+            reason = JobError("handler_error", _clean(error.reason, MAX_MESSAGE))
+            return Failed(reason) if job.last_attempt else Retried(_sane(error.delay), reason)
+        case InvalidPayload():
+            # What was stored does not fit the handler: trying again cannot help.
+            return Failed(
+                JobError("invalid_input", _clean(error.kept or error, MAX_MESSAGE), retryable=False)
+            )
+        case _:
+            return after_failure(job, policy, described or describe(error), error)
+
+
+def after_failure(job: Claimed, policy: Retry | None, error: JobError, cause: BaseException) -> Outcome:
+    """An attempt that errored: try again while there are attempts and the error allows it."""
+    if job.last_attempt or not error.retryable:
+        return Failed(error)
+    return Retried(delay_after(job.retry, policy, job.attempt, cause, f"job {job.lease.job_id}"), error)
+
+
+def after_timeout(job: Claimed, policy: Retry | None) -> Outcome:
+    error = JobError("job_timeout", f"the handler ran longer than its timeout of {job.timeout:g} s")
+    return after_failure(job, policy, error, TimeoutError(error.message))
+
+
+def after_bad_payload(job: Claimed, error: Exception) -> Outcome | None:
+    """The stored payload could not be made into the handler's arguments."""
+    if isinstance(error, InvalidPayload):
+        return after_error(job, None, error)
+    # The user's own types are made from it, and may raise anything.
+    return Failed(replace(describe(error), code="invalid_input", retryable=False))
+
+
+def after_return(task: Task[..., Any], value: object, max_result_bytes: int) -> Outcome:
+    """The handler returned."""
+    if value is None:
+        return COMPLETED
+    try:
+        return Completed(task.encode_result(value, max_result_bytes))
+    except Exception as error:  # likewise written by the user's own types
+        return Failed(replace(describe(error), code="invalid_result", retryable=False))
+
+
+def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None:
+    """The handler was stopped from outside; None when there is nothing left to tell the store."""
+    match stop:
+        case Stop.LOST:
+            return None
+        case Stop.CANCEL:
+            return Cancelled(CANCELLED)
+        case Stop.TIMEOUT:
+            return after_timeout(job, policy)
+        case Stop.TRANSACTION:
+            error = JobError(
+                "transaction_timeout",
+                "the handler's transaction was open for longer than transaction_seconds and was rolled back",
+            )
+            return after_failure(job, policy, error, TimeoutError(error.message))
+        case Stop.SHUTDOWN:
+            return Released()
+
+
+def describe(error: BaseException) -> JobError:
+    """An exception as it is stored."""
+    if isinstance(error, TaskError):
+        return told(
+            error.code,
+            error.message,
+            retryable=error.retryable is not False,
+            details=error.details,
+            traceback=_traceback(error),
+        )
+    code = error.code if isinstance(error, TidewheelError) else "handler_error"
+    text = _clean(error, MAX_MESSAGE)
+    name = type(error).__qualname__
+    module = type(error).__module__
+    name = name if module in ("builtins", "__main__", "__mp_main__") else f"{module}.{name}"
+    return JobError(
+        code=code,
+        message=_clean(f"{name}: {text}" if text else name, MAX_MESSAGE),
+        retryable=getattr(error, "retryable", True) is not False,
+        traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
+    )
+
+
+def told(
+    code: object, message: object, *, retryable: bool, details: Any = None, traceback: str | None = None
+) -> JobError:
+    """An error that somebody else describes, as it is stored."""
+    return JobError(
+        code=_code(code),
+        message=_clean(message, MAX_MESSAGE),
+        retryable=retryable,
+        details=_details(details),
+        traceback=None if traceback is None else _clean(traceback[-MAX_TRACEBACK:], MAX_TRACEBACK),
+    )
+
+
+def _code(said: object) -> str:
+    return _clean(said, MAX_MESSAGE)[:MAX_CODE] or "handler_error"
+
+
+def _details(said: Any) -> Mapping[str, Any] | None:
+    """What a handler said about its error. What cannot be kept gives way to the reason."""
+    if said is None:
+        return None
+    try:
+        plain = payload.decode(
+            payload.encode(said, limit=MAX_DETAILS, what="details", limit_name="an error's")
+        )
+    except Exception as error:  # objects of the user's are asked for their JSON
+        return {"details_dropped": _clean(error, MAX_MESSAGE)}
+    return plain if isinstance(plain, dict) else {"value": plain}
+
+
+def _traceback(error: BaseException) -> str:
+    """As Python prints it, from the handler's own code on: how the worker got there interests nobody."""
+    first = error.__traceback__
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        first = first.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, first or error.__traceback__))
+    except Exception as broken:  # formatting runs code of the user's exceptions
+        return f"(the traceback could not be formatted: {type(broken).__name__})"
+
+
+def delay_after(
+    stored: str | None, policy: Retry | None, attempt: int, cause: BaseException, whose: str
+) -> float:
+    """Seconds until the next attempt: by the policy stored with the job, else by its task's."""
+    try:
+        chosen = Retry.load(stored) if stored is not None else (policy or DEFAULT_RETRY)
+        return chosen.delay(attempt, cause)
+    except Exception:
+        # A broken policy must not cost the job its retry.
+        _log.exception("the retry policy of %s failed; the default is used", whose)
+        return DEFAULT_RETRY.delay(attempt, cause)
+
+
+def _sane(delay: Any) -> float:
+    """A delay some handler asked for; nonsense (NaN, negative, text) means now."""
+    try:
+        seconds = float(delay)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return min(seconds, MAX_DELAY) if seconds > 0 else 0.0
+
+
+def _clean(said: object, limit: int) -> str:
+    """Text every store can keep: no NUL, no lone surrogates, not endless; of whatever a handler said."""
+    try:
+        text = str(said)
+    except Exception as error:  # an exception whose own text raises
+        text = f"(its text could not be made: {type(error).__name__})"
+    return storable_text(text, limit)

@@ -1,0 +1,407 @@
+"""Run jobs in slots: coroutines that run one waiting job after another.
+
+A slot opens when a job waits and there is room, and closes when no job waits. Between two jobs it does not
+return to the event loop. One slot is enough for handlers that never await: it runs their jobs in turn and
+yields after 1 ms. More slots open as soon as a handler awaits. When a handler with a transaction of its own
+ends, the job is completed inside that transaction, or the transaction is rolled back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from tidewheel.client.handler_transaction import Transaction
+from tidewheel.core.clock import Clock
+from tidewheel.core.model import Completed, JobError, Outcome, Released, Settlement
+from tidewheel.errors import StoreError
+from tidewheel.stores.protocol import Store
+from tidewheel.telemetry.telemetry import Tracing
+from tidewheel.worker import outcomes
+from tidewheel.worker.active_jobs import Held, HeldJobs, Stop
+from tidewheel.worker.async_waits import Recovery
+from tidewheel.worker.backoff import Backoff
+from tidewheel.worker.executor import Workplace
+from tidewheel.worker.handler_calls import ABANDON
+from tidewheel.worker.lease_keeper import START_AFTER
+from tidewheel.worker.outcomes import after_failure, after_stop
+from tidewheel.worker.settler import Settler
+from tidewheel.worker.slots import Slots
+from tidewheel.worker.stuck_handlers import Stuck
+
+_log = logging.getLogger("tidewheel.worker")
+
+T = TypeVar("T")
+
+
+async def end_transaction(
+    held: Held, transaction: Transaction, outcome: Outcome | None, clock: Clock
+) -> Outcome | None:
+    """What became of the job. A completion is settled here, alone; ``held.settled`` says what came of it."""
+    # Not either when the handler was given up before it ended, or did not wait for its transaction's turn.
+    if type(outcome) is not Completed or held.settling or transaction.is_waited_for:
+        try:
+            await _uninterrupted(transaction.roll_back())
+        except StoreError as error:
+            # Then the database does it, when the connection is gone. The outcome stands.
+            _log.warning("the transaction of job %s was not rolled back: %s", held.job.lease.job_id, error)
+        return outcome
+    held.settling = held.settling_alone = True  # from here on nobody may stop it
+    run_seconds = None if held.started is None else clock.monotonic() - held.started
+    try:
+        held.settled = await _uninterrupted(
+            transaction.complete(Settlement(held.job.lease, outcome, run_seconds))
+        )
+    except Exception as error:
+        held.settling = held.settling_alone = False
+        if held.stop is Stop.TRANSACTION:
+            return outcomes.after_stop(held.job, held.task.retry, held.stop)
+        return outcomes.after_error(held.job, held.task.retry, error)
+    return outcome
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Whatever happens to the slot meanwhile: half a commit is none, and nobody would know which."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            continue  # forgotten before the slot's next job, see Runner._forget_cancellation
+    return task.result()
+
+
+FIRST_PATIENCE = 1.0
+"""Seconds a worker starts nothing, so that a suspect gets room; doubled each time that this is not enough."""
+GIVEN_BACK_FOR = 4.0
+"""A suspect that got no room is given back for this many times the patience."""
+LONGEST_GIVEN_BACK = 60.0
+"""Max seconds until then."""
+TURN_SECONDS = 0.001
+"""How long jobs are run one after another before others have the event loop, whatever their handlers do."""
+
+
+class Runner:
+    """Runs the jobs that wait in ``slots`` and hands their outcomes to the settler."""
+
+    def __init__(
+        self,
+        store: Store,
+        workplace: Workplace,
+        settler: Settler,
+        slots: Slots,
+        held: HeldJobs,
+        clock: Clock,
+        changed: Callable[[], None],
+        extend_soon: Callable[[], None],
+        stuck: Stuck,
+        recovery: Recovery,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._store = store
+        self._workplace = workplace
+        self._settler = settler
+        self._slots = slots
+        self._held = held
+        self._clock = clock
+        self._changed = changed
+        self._extend_soon = extend_soon
+        self._stuck = stuck
+        self._recovery = recovery
+        self._tracing = tracing
+        self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
+        self._always_alone = slots.concurrency == 1
+        self._settlements = asyncio.Event()
+        self._patience = FIRST_PATIENCE
+        self._out_of_patience: asyncio.TimerHandle | None = None
+        self._now = 0.0  # when the last job ended, by the clock's monotonic time
+        self._turn_ends = 0.0
+        self._aside = False  # a slot has stepped aside, and goes on in the next turn of the event loop
+        self.stopping = False
+
+    def start_waiting(self) -> None:
+        """See to it that the jobs that wait are run, as far as there is room."""
+        if not self._aside:
+            self._open(1)
+            self._workplace.loop.call_soon(self._open_others)
+
+    def _open_others(self) -> None:
+        """After a slot had its turn. Unless that goes on by itself, its handler waits: open the others."""
+        if not self._aside:
+            self._open(self._slots.concurrency)
+
+    def _open(self, number: int) -> None:
+        slots = self._slots
+        if slots.making_room is not None and not self._has_room(slots.making_room, slots.running + 1):
+            return  # a slot would find nothing that it may start
+        for _ in range(min(number, len(slots.waiting), slots.free)):
+            slots.running += 1
+            task = self._workplace.loop.create_task(self._work())
+            self._working[task] = None
+            task.add_done_callback(self._working.pop)
+
+    def running(self) -> list[Held]:
+        """The jobs whose handlers are at work."""
+        return [
+            held
+            for held in self._held.snapshot()
+            if held.handler is not None and (not held.settling or held.settling_alone)
+        ]
+
+    def stop_handler(self, held: Held, stop: Stop) -> None:
+        """Have a job's handler stopped; a job that still waits leaves at once."""
+        if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
+            return
+        if held.stop is None or stop is Stop.LOST:
+            # The first word counts: a job that ran out of time is not given back uncounted at a shutdown.
+            held.stop = stop
+        if held.handler is not None:
+            held.handler.cancel()
+        else:
+            # It waits for a slot, maybe for long, and the caller should not wait with it.
+            self._give_back(held)
+
+    def give_up(self, held: Held) -> None:
+        """End a job whose handler was told to stop and goes on; what that still does counts for nothing.
+
+        Its slot comes free if cancelling it can still reach it, and otherwise when it ends by itself.
+        """
+        if held.settling or held.stop is None or held not in self._held:
+            return
+        if held.stop is not Stop.LOST:
+            _log.warning(
+                "job %s (%s) was stopped, but its handler does not end; it is given up",
+                held.job.lease.job_id,
+                held.task.name,
+            )
+        self._end(held, after_stop(held.job, held.task.retry, held.stop))
+        held.settling = True  # also when there was nothing to write
+        if held.handler is not None:
+            held.handler.cancel(ABANDON)
+
+    def give_back(self, held: Held) -> None:
+        """Let others have a job that still waits here."""
+        self._give_back(held)
+
+    def _give_back(self, held: Held, delay: float = 0.0) -> None:
+        try:
+            self._slots.waiting.remove(held)
+        except ValueError:
+            return  # it has started meanwhile
+        if self._slots.making_room is held:
+            self._stop_making_room()
+        self._end(held, Released(delay))
+
+    async def close(self) -> None:
+        """Let go of slots whose handlers do not end; their jobs have been given back."""
+        for task in list(self._working):
+            task.cancel(ABANDON)
+        if self._working:
+            await asyncio.wait(self._working, timeout=0.1)
+
+    # -- one slot -----------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        me = asyncio.current_task()
+        assert me is not None  # noqa: S101 - a coroutine that runs, runs in a task
+        try:
+            while (held := self._next()) is not None:
+                held.handler = me
+                await self._run(held)
+                held.handler = None
+                if held.alone and held in self._held and self._counts_if_lost(held):
+                    await self._until_settled(held)
+                if me.cancelling():
+                    await self._forget_cancellation(me)
+                if self._now >= self._turn_ends:
+                    if self._aside:
+                        break  # the slot that stepped aside goes on with what waits
+                    await self._step_aside()
+        finally:
+            self._slots.running -= 1
+            self._changed()
+
+    async def _step_aside(self) -> None:
+        self._aside = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._aside = False
+        self._turn_ends = self._clock.monotonic() + TURN_SECONDS
+        self._workplace.loop.call_soon(self._open_others)
+
+    async def _forget_cancellation(self, me: asyncio.Task[None]) -> None:
+        """A cancellation meant for the job that is over must not hit the next one.
+
+        Before Python 3.13 ``uncancel`` leaves one that has not been delivered yet; it is taken here.
+        """
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while me.cancelling():
+            me.uncancel()
+
+    def _next(self) -> Held | None:
+        """The next job to run; those that must not run any more are dealt with on the way."""
+        waiting = self._slots.waiting
+        while waiting and not self.stopping and not self._settler.full:
+            held = waiting.popleft()
+            if len(waiting) <= self._slots.refill_at:
+                self._changed()  # time for the next claim, while there is still something to do
+            if held.stop is not None:
+                self._end(held, Released())
+                continue
+            if not held.job.losses:
+                held.alone = self._always_alone
+                return held
+            if self._has_room(held, self._slots.running):
+                self._stop_making_room()
+                self._patience = FIRST_PATIENCE
+                self._slots.admit(held)
+                return held
+            waiting.appendleft(held)
+            self._make_room(held)
+            break
+        return None
+
+    # -- suspects ------------------------------------------------------------------------------------------
+
+    def _has_room(self, suspect: Held, running: int) -> bool:
+        """Whether few enough handlers run; those that ignore their stop would be waited for in vain."""
+        return running - self._stuck.number <= self._slots.company(suspect)
+
+    def _make_room(self, suspect: Held) -> None:
+        """Start nothing until enough handlers have ended, or for as long as patience lasts."""
+        if self._slots.making_room is not suspect:
+            self._stop_making_room()
+            self._slots.making_room = suspect
+            suspect.awaits_room = True
+            self._out_of_patience = self._workplace.loop.call_later(
+                self._patience, self._give_up_room, suspect
+            )
+
+    def _stop_making_room(self) -> None:
+        if self._slots.making_room is not None:
+            self._slots.making_room.awaits_room = False
+            self._slots.making_room = None
+        if self._out_of_patience is not None:
+            self._out_of_patience.cancel()
+            self._out_of_patience = None
+
+    def _give_up_room(self, suspect: Held) -> None:
+        """Go on with other jobs, because handlers run for long here; another worker may have room."""
+        delay = min(GIVEN_BACK_FOR * self._patience, LONGEST_GIVEN_BACK)
+        self._patience *= 2
+        self._give_back(suspect, delay)
+        self.start_waiting()
+        self._changed()
+
+    def settled(self, jobs: Sequence[Held]) -> None:
+        """The store has taken these outcomes, or never will: only now may more jobs run beside suspects."""
+        self._settlements.set()
+        if self._slots.narrowed and [held for held in jobs if held.job.losses and self._slots.leave(held)]:
+            self.start_waiting()
+            self._changed()
+
+    def _counts_if_lost(self, held: Held) -> bool:
+        """Whether the store may know of its start by now."""
+        return held.start_recorded or (held.started is not None and self._now - held.started >= START_AFTER)
+
+    async def _until_settled(self, held: Held) -> None:
+        """Start nothing before this outcome is written: a crash by the next job would count for this one."""
+        while held in self._held and not self.stopping:
+            self._settlements.clear()
+            await self._settlements.wait()
+
+    # -- one job -------------------------------------------------------------------------------------------
+
+    async def _run(self, held: Held) -> None:
+        """The life of one job in its slot."""
+        outcome: Outcome | None = None
+        span = None
+        try:
+            if not (held.job.last_attempt or held.job.losses) or await self._record_start(held):
+                now = self._clock.monotonic()
+                if now < held.deadline:
+                    if now >= held.extend_at:
+                        # The claim's answer came late, or another handler blocked the event loop: what is
+                        # left of the lease may be less than the time to the keeper's next look.
+                        self._extend_soon()
+                    held.started = now
+                    self._slots.started += 1
+                    if self._tracing is not None:
+                        span = self._tracing.executing(held.job, held.task.name, self._workplace.name)
+                    outcome = await self._workplace.attempt(held)
+                    if held.context is not None and (begun := held.context.begun_transaction) is not None:
+                        outcome = await end_transaction(held, begun, outcome, self._clock)
+                    held.context = None  # it knows its run, and that knows us: nobody would be let go of
+                else:
+                    # The claim's answer was that late, or this process stood still. The lease may still hold,
+                    # because the store counts from a later moment: then the job is free at once.
+                    outcome = Released()
+            elif held.stop is not Stop.LOST:
+                outcome = Released()
+        except asyncio.CancelledError:
+            # Stopped before the handler began.
+            outcome = Released()
+        except Exception as error:
+            # Not the handler's error, whose place is an outcome: ours. The job must not stay leased for it.
+            _log.exception(
+                "running job %s (%s) failed in the worker itself", held.job.lease.job_id, held.task.name
+            )
+            why = JobError("internal_error", f"the worker failed: {type(error).__name__}")
+            outcome = after_failure(held.job, None, why, error)
+        finally:
+            if span is not None:
+                span.end(None if held.stop is Stop.LOST else outcome)
+        if held.settled is not None and outcome is not None:
+            settlement = Settlement(held.job.lease, outcome, self._run_seconds(held))
+            self._settler.written(held, settlement, accepted=held.settled)
+        elif held.stop is None:
+            self._end(held, outcome)
+        elif not held.settling:  # it was given up before
+            self._end(held, None if held.stop is Stop.LOST and held.started is not None else outcome)
+        if held.thread is not None and not held.thread.done():
+            _log.warning(
+                "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
+                held.job.lease.job_id,
+                held.task.name,
+            )
+            self._stuck.told(held, self._clock.monotonic())
+            await asyncio.wait((held.thread,))
+
+    async def _record_start(self, held: Held) -> bool:
+        """Record that a last attempt or a suspect starts, before it does: no crash may repeat it for ever."""
+        backoff = Backoff("recording the start of a job", self._recovery)
+        while held.stop is None:
+            try:
+                held.start_recorded = (await self._store.start([held.job.lease], alone=held.charged_if_lost))[
+                    0
+                ]
+            except StoreError as error:
+                await backoff.wait(error)
+            else:
+                backoff.reset()
+                if not held.start_recorded:
+                    held.stop = Stop.LOST
+                return held.start_recorded
+        return False
+
+    def _run_seconds(self, held: Held) -> float | None:
+        self._now = self._clock.monotonic()
+        return None if held.started is None else self._now - held.started
+
+    def _end(self, held: Held, outcome: Outcome | None) -> None:
+        """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
+        if outcome is not None:
+            self._settler.add(held, Settlement(held.job.lease, outcome, self._run_seconds(held)))
+            return
+        self._settler.lost(held)
+        _log.warning(
+            "job %s (%s, attempt %d) was taken from this worker: its lease ended",
+            held.job.lease.job_id,
+            held.task.name,
+            held.job.attempt,
+        )
