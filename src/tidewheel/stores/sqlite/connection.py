@@ -41,8 +41,8 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
 
     The file must be there, unless the location says otherwise and the connection is to write.
 
-    One that is to be ``lent`` prepares every statement anew, so that none goes by unseen (see ``lending``),
-    and holds to foreign keys, which cannot be switched on later.
+    A connection that is ``lent`` to a handler prepares every statement anew, so that ``handler_transaction``
+    sees all of them, and enforces foreign keys, which cannot be switched on later.
 
     ``wal_autocheckpoint`` is off: a checkpoint that races a commit can corrupt the file in every SQLite
     before 3.51.3, so only ``checkpoint.py`` does it, while it has the write lock.

@@ -38,7 +38,7 @@ from tidewheel.stores.sqlite.write_transaction import Grants, NotAsHoped, Transa
 from tidewheel.stores.wakeups import FreedRoom
 
 # The commit's mark goes with the last page: whoever fails before it has left nothing to honour.
-# A constraint is one of the user's tables, checked at the end (see ``lending``).
+# A constraint is one of the user's tables, checked at the end (see ``handler_transaction``).
 _BEFORE_THE_MARK = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT")
 
 

@@ -5,6 +5,6 @@
     worker: pool ─▶ process ══ socket ══ child ─▶ one handler at a time
                      messages: load, run, stop, …        loaded, reported, logged, ended
 
-The worker's side is ``pool`` and ``process``; everything else runs in the child. The child has no store: what
-its handler reports goes through the worker, under the lease, like everything else.
+The worker's side is ``pool`` and ``handler_process``; everything else runs in the child. The child has no
+store: reports of its handler go through the worker, under the lease.
 """
