@@ -15,6 +15,7 @@ from tests.browser import on_sqlite
 from tests.browser.axe import COLOURS, RULES, accessible
 from tests.browser.conftest import DESKTOP, PHONE
 from tests.browser.site import Site
+from tests.patience import PATIENCE
 from tidewheel import Context, Cron, Job, Rate, TopicLimits
 
 LONGEST = ("an-unusually-long-name-of-something-that-nobody-wanted-to-shorten-" * 4)[:200]
@@ -93,6 +94,11 @@ async def jobs(site: Site) -> AsyncIterator[Jobs]:
 
 async def fits(page: Page) -> None:
     """Nothing sticks out: a page that scrolls sideways is no page for a phone."""
+    # A page follows a new size a moment later. One that stays too wide is described below.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            while await page.evaluate("() => document.documentElement.scrollWidth > innerWidth"):
+                await asyncio.sleep(0.05)
     wide = await page.evaluate(
         """() => [document.documentElement.scrollWidth - innerWidth, [...document.querySelectorAll("main *")]
             .filter(one => one.getBoundingClientRect().right > innerWidth + 1).slice(0, 3)
