@@ -17,7 +17,6 @@ import click
 
 from tidewheel.__about__ import __version__
 from tidewheel.cli import error_output
-from tidewheel.cli.terminal import make_streams_safe
 from tidewheel.errors import TidewheelError
 
 if TYPE_CHECKING:
@@ -237,6 +236,8 @@ def run_about(reference: str, words: Sequence[str], *, prog_name: str) -> NoRetu
     arguments = _completed(list(words), reference)
     # Where the commands read what to tell the processes they start, which are plain ``tidewheel``.
     sys.argv = ["tidewheel", *arguments]
+    from tidewheel.cli.terminal import make_streams_safe  # only here: --help must stay quick
+
     make_streams_safe()
     tidewheel.main(arguments, prog_name=prog_name)
 
