@@ -112,6 +112,29 @@ async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteSt
     assert json.loads(knock)[process_wakeup.WAITING] is True
 
 
+async def test_closing_a_store_closes_the_socket_that_its_last_writes_opened(
+    store: SqliteStore, path: Path
+) -> None:
+    """A commit that was still in the writer's queue sends after the port was closed."""
+    sibling = store.sibling()
+    await sibling.open()
+    async with sibling.wakeups(topics=["mail"]):
+        pass
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("INSERT INTO tidewheel_listeners VALUES (9, 1, 1, ?)", (2**60,))
+    connection.execute("BEGIN IMMEDIATE")
+    enqueueing = asyncio.create_task(sibling.enqueue([NewJob(id=new_id(), topic="mail")]))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(sibling.close())
+    while sibling._doorbell._inbox is not None:
+        await asyncio.sleep(0.001)
+    connection.execute("ROLLBACK")
+    connection.close()
+    await enqueueing
+    await closing
+    assert sibling._doorbell._outbox is None
+
+
 async def test_a_knock_is_no_hint(store: SqliteStore, path: Path) -> None:
     """It is heard, and leads to no claim."""
     async with store.wakeups(topics=None, finished=True) as wakeups:

@@ -141,7 +141,7 @@ class SqliteStore:
             return
         writer, reader, _ = self._open
         try:
-            port = await asyncio.to_thread(self._doorbell.close)
+            port = await asyncio.to_thread(self._doorbell.stop_listening)
             if port is not None:
                 await writer.run(_unregister, port)
         except (StoreError, OSError) as error:
@@ -150,6 +150,7 @@ class SqliteStore:
         self._open = None
         await asyncio.to_thread(reader.close)
         await asyncio.to_thread(writer.close)
+        self._doorbell.close()
 
     def _tell_rescued(self, jobs: Sequence[RescuedJob]) -> None:
         tell_rescued(self.on_rescued, jobs)

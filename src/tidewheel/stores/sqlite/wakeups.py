@@ -110,11 +110,10 @@ class Doorbell:
             if wants_ready and port != self._port:
                 self._send(message, port)
 
-    def close(self) -> int | None:
-        """Stop hearing; the port to take off the list."""
+    def stop_listening(self) -> int | None:
+        """Close the port that others send to, and return it: its row is still to be deleted."""
         with self._lock:
             inbox, self._inbox = self._inbox, None
-            outbox, self._outbox = self._outbox, None
             self._registered = None
         port = None
         if inbox is not None:
@@ -124,9 +123,13 @@ class Doorbell:
             if self._thread is not None:
                 self._thread.join(timeout=1.0)
             inbox.close()
-        if outbox is not None:
-            outbox.close()
         return port
+
+    def close(self) -> None:
+        """Close the socket that sends. The writer must have ended: each of its commits may open a new one."""
+        if self._outbox is not None:
+            self._outbox.close()
+            self._outbox = None
 
     def _send(self, message: bytes, port: int) -> None:
         try:
