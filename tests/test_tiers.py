@@ -49,7 +49,7 @@ def test_the_default_choice_is_the_first_tier() -> None:
 @pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_named_file_runs_in_both_tiers(processes: tuple[str, ...]) -> None:
     """Whoever works on a file sees all its cases, also with several processes."""
-    options = ("-q", "-k", "a_look_tells_depth", "tests/telemetry/test_figures.py")
+    options = ("-q", "-k", "a_look_tells_depth", "tests/telemetry/test_metric_gauges.py")
     command = [sys.executable, "-m", "pytest", *processes, *options]
     said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT)
     assert "2 passed" in said.stdout, said.stdout  # in memory and on SQLite

@@ -41,28 +41,28 @@ KINDS = {
 PREFERRED = ("sqlite", "memory", "postgres")
 """A claim that runs on several stores runs on the first of these in the first tier."""
 
-ALL_STORES = ("tests/stores/",)
+ALL_STORES = ("tests/stores/all_stores/",)
 """Tests that compare the stores, as the conformance suite does: they run on memory, SQLite and PostgreSQL."""
 
 SAMPLED = {
     "tests/bench/test_adapters.py": 3,
-    "tests/cli/test_processes.py": 2,
+    "tests/cli/test_process_manager.py": 2,
     "tests/cli/test_top.py::test_however_it_ends_the_terminal_is_as_before": 2,
     "tests/docs/test_blocks.py::test_the_code_of_a_page_runs": 15,
     "tests/faults/simulation/test_seeded_bugs.py": 5,
     "tests/faults/simulation/test_simulation.py": 3,
-    "tests/postgres/test_checking.py": 6,
-    "tests/postgres/test_plans.py": 2,
-    "tests/postgres/test_rls_checking.py": 4,
-    "tests/postgres/test_unknown_outcomes.py": 3,
-    "tests/stores/test_narrowing.py": 3,
-    "tests/stores/test_ways.py": 3,
+    "tests/stores/postgres/test_integrity_check.py": 6,
+    "tests/stores/postgres/test_query_plans.py": 2,
+    "tests/stores/postgres/test_rls_check.py": 4,
+    "tests/stores/postgres/test_unknown_outcomes.py": 3,
+    "tests/stores/test_time_ranges.py": 3,
+    "tests/stores/all_stores/test_query_plans_agree.py": 3,
     "tests/tenancy/test_mutants.py::test_a_store_without_this_predicate_is_caught": 24,
-    "tests/using/test_kinds.py": 20,
+    "tests/client/external_transactions/test_connection_kinds.py": 20,
 }
 """Expensive tests with many parameters: how many cases of each, two or more, run in the first tier."""
 
-AGREEMENT = "tests/stores/test_stores_agree.py"
+AGREEMENT = "tests/stores/all_stores/test_stores_agree.py"
 EXTENDED_ONLY = {
     f"{AGREEMENT}::TestPackedPostgresAgrees::runTest": "as TestStoresAgree, on another store",
     f"{AGREEMENT}::TestOldestPostgresAgrees::runTest": "as TestStoresAgree, on another store",

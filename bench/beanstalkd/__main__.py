@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.servers import Beanstalkd, ServerError
-from tests.servers.door import Door
+from tests.servers.tidewheel_beanstalkd import Door
 
 from bench.environments import NotMeasured
 from bench.figures import summarise

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from playwright.async_api import Browser, Page, async_playwright
 from tests.browser.chromium import chromium
-from tests.browser.sight import hide
+from tests.browser.tab_visibility import hide
 
 from bench.environments import NotMeasured
 from bench.grounds import Grounds, Place

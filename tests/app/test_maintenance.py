@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.patience import PATIENCE
-from tests.telemetry.scraping import scrape
+from tests.telemetry.prometheus_text import scrape
 from tidewheel import State, Tidewheel
 from tidewheel.core.model import ClaimRequest, Lane, Rescued
 from tidewheel.telemetry.samples import text

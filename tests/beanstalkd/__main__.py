@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from tests.beanstalkd.conversation import DIRECTORY, read_file
-from tests.beanstalkd.playing_all import play_all
+from tests.beanstalkd.parallel_player import play_all
 from tests.servers import Beanstalkd
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import greenstalk
 import pytest
 
-from tests.servers.door import Door
 from tests.servers.postgres import FAST, PostgresServer
+from tests.servers.tidewheel_beanstalkd import Door
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it is stopped by signals of other systems")
 

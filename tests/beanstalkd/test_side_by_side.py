@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import Beanstalkd
-from tests.servers.door import Door
+from tests.servers.tidewheel_beanstalkd import Door
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from bench.quick import PAIRS, WORKLOADS, compare, load_reference, paired_ratio, save_reference, show
 from bench.results import Results
 
-from tests.bench.made_results import failure, measurement, results
+from tests.bench.sample_results import failure, measurement, results
 
 
 def run_of(*, ours: float = 20_000, bare: float = 40_000, enqueue: float = 20_000) -> Results:

@@ -7,7 +7,7 @@ import pytest
 from bench.results import Results
 
 from bench import machine
-from tests.bench.made_results import failure, measurement, results
+from tests.bench.sample_results import failure, measurement, results
 
 
 def test_a_result_file_gives_back_every_repetition(tmp_path: Path) -> None:

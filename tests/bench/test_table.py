@@ -4,7 +4,7 @@ import pytest
 from bench.table import compared, number, tables, words
 from bench.workloads import BY_NAME
 
-from tests.bench.made_results import failure, measurement, results
+from tests.bench.sample_results import failure, measurement, results
 
 DRAIN, PICKUP = BY_NAME["drain"], BY_NAME["pickup"]
 

@@ -6,7 +6,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser import on_sqlite
 from tests.browser.site import Site
-from tests.browser.test_flows import go_to, head, toast, without_loading
+from tests.browser.test_operator_flows import go_to, head, toast, without_loading
 from tests.browser.troubles import Troubles
 from tests.patience import PATIENCE
 

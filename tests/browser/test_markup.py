@@ -12,7 +12,7 @@ from playwright.async_api import Page, Request, expect
 
 from tests.browser import on_sqlite
 from tests.browser.conftest import OpenPage
-from tests.browser.planted import (
+from tests.browser.planted_markup import (
     CODE,
     MARKUP,
     NAMES,

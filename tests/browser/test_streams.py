@@ -6,8 +6,8 @@ from playwright.async_api import Page, expect
 
 from tests.browser import on_sqlite
 from tests.browser.conftest import OpenPage
-from tests.browser.sight import hide
 from tests.browser.site import Site
+from tests.browser.tab_visibility import hide
 
 KNOWN_STREAMS = """
     window.streams = [];

@@ -17,9 +17,9 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, on_terminal, wait_until
 from tests.cli.test_bench import execute, files, schemas
-from tests.postgres.stores import schema_of
 from tests.servers import PostgresServer
 from tests.servers.shared import fresh_url
+from tests.stores.postgres.stores import schema_of
 from tidewheel.cli import doctor
 from tidewheel.stores import Ground
 from tidewheel.stores.postgres import health

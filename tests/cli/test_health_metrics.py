@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
-from tests.telemetry.scraping import scrape
+from tests.telemetry.prometheus_text import scrape
 from tidewheel import Tidewheel
 from tidewheel.cli.health_reports import WHOLE_EVERY, Counted, Counts, Recount
 from tidewheel.core.ids import new_id

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Run, Within
 from tests.cli.processes import Project, Terminal, on_terminal, wait_until
-from tests.cli.vt import Vt
+from tests.cli.terminal_emulator import Vt
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import fresh_url
 from tidewheel import TaskError, Tidewheel

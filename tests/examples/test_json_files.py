@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.builtin.killed_file_tasks import LATER, START, Victims, victims
 from tests.cli.processes import wait_until
 from tests.examples.walkthrough import EXAMPLES, Walkthrough
 from tests.patience import PATIENCE
-from tests.tasks.killing import LATER, START, Victims, victims
 from tidewheel.testing.clock import FrozenClock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked, and killed by signals")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-QUICK_TIER = ("tests/faults", "tests/stores/test_conformance.py")
+QUICK_TIER = ("tests/faults", "tests/stores/all_stores/test_conformance.py")
 
 
 @dataclass(frozen=True, slots=True)

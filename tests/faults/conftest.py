@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.sites import STORES, make_site
-from tests.worker.processes import Site
+from tests.worker.worker_processes import Site
 from tidewheel import Tidewheel
 
 

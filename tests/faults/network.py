@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tests.postgres.proxy import Proxy
+from tests.stores.postgres.proxy import Proxy
 
 
 class Network:

@@ -20,7 +20,7 @@ import asyncpg
 
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
-from tests.worker.processes import Site
+from tests.worker.worker_processes import Site
 from tidewheel import Tidewheel
 from tidewheel.errors import StoreUnavailable
 

@@ -12,9 +12,9 @@ import asyncpg
 
 from tests.faults.network import Network
 from tests.patience import PATIENCE
-from tests.postgres.proxy import Proxy
 from tests.servers import PostgresServer
 from tests.servers.postgres import StopMode
+from tests.stores.postgres.proxy import Proxy
 from tidewheel.verification.faults import Scene, Trouble
 from tidewheel.verification.history import StoreCame, StoreLeft
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until
-from tests.worker.processes import Site
+from tests.worker.worker_processes import Site
 from tidewheel import Job
 
 STORES = ["sqlite", "postgres"]

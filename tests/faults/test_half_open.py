@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.sites import starts_recorded
 from tests.patience import PATIENCE
-from tests.postgres.proxy import Proxy
+from tests.stores.postgres.proxy import Proxy
 from tests.worker.helpers import until, working
 from tidewheel import Context, Tidewheel
 from tidewheel.stores.postgres import database, wakeups

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.sites import of_kind
 from tests.patience import PATIENCE
-from tests.worker.processes import Site, stop
+from tests.worker.worker_processes import Site, stop
 from tidewheel import Tidewheel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.postgres.stores import opened, raw
+from tests.stores.postgres.stores import opened, raw
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.testing.conformance.helpers import claim, claim_one, put
 

@@ -14,8 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.faults.sites import starts_recorded
-from tests.faults.stepping import (
+from tests.faults.clock_steps import (
     HOUR,
     ServerClock,
     SteppingClock,
@@ -24,11 +23,12 @@ from tests.faults.stepping import (
     faketime_library,
     server_with_clock,
 )
+from tests.faults.sites import starts_recorded
 from tests.patience import PATIENCE
 from tests.servers import PostgresServer
 from tests.servers.shared import empty_url, fresh_schema
 from tests.worker.helpers import state_is, until, working
-from tests.worker.processes import Site, stop
+from tests.worker.worker_processes import Site, stop
 from tidewheel import Context, Tidewheel
 from tidewheel.access.audit_log import AuditLine
 from tidewheel.admin.reports.answers import FindingKind

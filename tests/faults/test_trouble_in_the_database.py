@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from tests.patience import PATIENCE
-from tests.postgres.stores import raw
 from tests.servers import FAST, PostgresServer
 from tests.servers.shared import fresh_url
+from tests.stores.postgres.stores import raw
 from tests.worker.helpers import until, working
 from tidewheel import Context, Job, Tidewheel
 from tidewheel.errors import SchemaTooNew, StoreUnavailable

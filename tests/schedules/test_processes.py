@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.schedules.scheduling import START, FastClock, make_app
+from tests.schedules.scheduler_process import START, FastClock, make_app
 from tests.worker.conftest import URLS
 from tidewheel import Cron, Tidewheel
 from tidewheel.core import headers
@@ -83,7 +83,7 @@ async def _made(app: Tidewheel) -> Counter[tuple[str, str]]:
 @contextlib.asynccontextmanager
 async def _process(url: str, file: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.schedules.scheduling", url, str(file)),
+        *(sys.executable, "-m", "tests.schedules.scheduler_process", url, str(file)),
         stdout=asyncio.subprocess.PIPE,
     )
     try:

@@ -21,7 +21,7 @@ import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
 from tidewheel.server.api_server import ApiServer, listen

@@ -14,7 +14,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel import Tidewheel
 from tidewheel.admin import bulk_operations
 from tidewheel.errors import StoreUnavailable

@@ -13,7 +13,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.server.conftest import KNOWN, Asking, asking, make_app
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel.server.api import Cursors
 from tidewheel.server.problems import Problem
 from tidewheel.server.redaction import REDACTED, Redaction

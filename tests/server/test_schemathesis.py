@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 
 
 @pytest.mark.usefixtures("quick_passwords")

@@ -1,1 +1,0 @@
-"""Built-in tasks, on real files and against hostile ones."""

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.patience import PATIENCE
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel import (
     ConfigurationError,
     Every,

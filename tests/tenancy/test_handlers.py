@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel import (
     InvalidInput,
     JobFailed,

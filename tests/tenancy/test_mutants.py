@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.servers.warm import WarmConnections, warm_connections
-from tests.stores.urls import PACKED, STORES, made
+from tests.servers.warm_connections import WarmConnections, warm_connections
+from tests.stores.all_stores.urls import PACKED, STORES, made
 from tests.tenancy.mutants import STORES as SOURCES
 from tests.tenancy.mutants import Mutant, mutants
 from tidewheel.errors import LimitExceeded

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tests.patience import PATIENCE
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel import Job, JobNotFound, SecurityContext, Tidewheel, acting_as
 from tidewheel.core.conditions import (
     Compare,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.urls import STORES
-from tests.tenancy.pair import _OPERATIONS, Pair
+from tests.stores.all_stores.urls import STORES
+from tests.tenancy.tenant_pair import _OPERATIONS, Pair
 from tidewheel import Tidewheel
 from tidewheel.client import job_actions
 from tidewheel.stores.protocol import Store

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from tests.patience import PATIENCE
-from tests.postgres.proxy import Proxy
 from tests.servers.shared import empty_url
+from tests.stores.postgres.proxy import Proxy
 from tests.worker.helpers import until, working
 from tests.worker.outages import Switch, SwitchedStore, working_on
 from tidewheel import Context, Tidewheel

@@ -16,8 +16,8 @@ from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tests.servers.shared import empty_url
 from tests.worker.helpers import until
-from tests.worker.killing import kill_run
-from tests.worker.processes import Site, stop
+from tests.worker.kill_run import kill_run
+from tests.worker.worker_processes import Site, stop
 from tidewheel import Job, Tidewheel
 from tidewheel.worker.slots import ALONE_AFTER
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.shared import empty_url
-from tests.worker.processes import Site
 from tests.worker.step_victims import POINTS
+from tests.worker.worker_processes import Site
 from tidewheel import Job, Tidewheel
 
 ROUNDS = 2

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.simulation import process, world
-from tests.faults.simulation.broken import BUGS, Broken, RefusesExtensions
+from tests.faults.simulation.broken_stores import BUGS, Broken, RefusesExtensions
 from tests.faults.simulation.world import Outcome, simulate
 from tidewheel.worker.active_jobs import Held
 from tidewheel.worker.lease_keeper import Keeper

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.sqlite.nursery import Nursery
-from tests.faults.sqlite.nursery import nursery as a_nursery
+from tests.faults.sqlite.fork_server import Nursery
+from tests.faults.sqlite.fork_server import nursery as a_nursery
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from tests.faults.sqlite.checks import jobs_after
 from tests.faults.sqlite.replay import Disk, Variant
-from tests.faults.sqlite.tracing import CHANGING, Call, Tracing, lasting, read_log, refused, strace
+from tests.faults.sqlite.strace import CHANGING, Call, Tracing, lasting, read_log, refused, strace
 from tidewheel.core.model import State
 
 LONGEST_WRITE = 70_000
@@ -77,7 +77,14 @@ def record(directory: Path, synchronous: str, rounds: int) -> Recording:
         bytes_shown=LONGEST_WRITE,
     )
     url = f"sqlite:///{database}?synchronous={synchronous}"
-    program = [sys.executable, "-m", "tests.faults.sqlite.recorded", url, str(acknowledgements), str(rounds)]
+    program = [
+        sys.executable,
+        "-m",
+        "tests.faults.sqlite.recorded_program",
+        url,
+        str(acknowledgements),
+        str(rounds),
+    ]
     answer = subprocess.run(
         tracing.run(program), check=False, env=strace()[1], capture_output=True, text=True
     )

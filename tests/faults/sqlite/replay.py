@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from tests.faults.sqlite.tracing import SYNCS, Call
+from tests.faults.sqlite.strace import SYNCS, Call
 
 SECTOR = 512
 

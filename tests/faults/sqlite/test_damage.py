@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.sqlite.checks import jobs_after, reopened
 from tests.faults.sqlite.damage import PAGE, flip_bits, make_database, sqlite_notices, use_everything
-from tests.faults.sqlite.tracing import files_of
+from tests.faults.sqlite.strace import files_of
 from tests.faults.sqlite.workloads import new_job
 from tests.worker.helpers import until, working
 from tidewheel import Tidewheel

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.sqlite.checks import jobs_after, reopened
-from tests.faults.sqlite.nursery import Ending, Nursery
-from tests.faults.sqlite.tracing import Tracing, lasting, read_log
+from tests.faults.sqlite.fork_server import Ending, Nursery
+from tests.faults.sqlite.strace import Tracing, lasting, read_log
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")
 

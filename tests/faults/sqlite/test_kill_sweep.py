@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from tests.faults.sqlite.checks import all_or_nothing, jobs_after, jobs_in, reopened, works
-from tests.faults.sqlite.nursery import Ending, Nursery
-from tests.faults.sqlite.tracing import Point, Tracing, files_of, lasting, points, read_log
+from tests.faults.sqlite.fork_server import Ending, Nursery
+from tests.faults.sqlite.strace import Point, Tracing, files_of, lasting, points, read_log
 from tidewheel.core.model import JobRecord, State
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")

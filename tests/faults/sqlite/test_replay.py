@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.sqlite.replay import SECTOR, Disk, Variant
-from tests.faults.sqlite.tracing import Call
+from tests.faults.sqlite.strace import Call
 
 HOME = Path("/disk")
 FILE = "/disk/jobs.db"

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.events.serving import Served, served
+from tests.server.events.event_server import Served, served
 from tidewheel import Tidewheel
 
 

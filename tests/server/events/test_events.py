@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.events.serving import Served, Told
+from tests.server.events.event_server import Served, Told
 from tidewheel import Job, TopicStats
 from tidewheel.core.model import ClaimRequest, Completed, JobError, Lane, Outcome, Retried, Settlement
 from tidewheel.server.events import change_poller

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.patience import PATIENCE
-from tests.server.events.serving import Served, served
+from tests.server.events.event_server import Served, served
 from tests.server.events.test_events import finish
 from tidewheel import SecurityContext, Tidewheel, acting_as
 from tidewheel.core.conditions import AnyOf, Compare, ComparePayload, Comparison, Field

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.conftest import URLS
-from tests.server.events.serving import served
+from tests.server.events.event_server import served
 from tests.server.events.test_events import BOOM, entries, finish
 from tests.worker.helpers import working
 from tidewheel import SecurityContext, Tidewheel, acting_as

@@ -15,7 +15,7 @@ from tests.server.security.test_bodies import INJECTIONS
 from tests.server.security.test_matrix import Surprises
 from tests.server.security.test_secrets import MANAGER, READER, SUPER, TOPICAL
 from tests.server.security.world import Rules, World, world
-from tests.stores.urls import STORES
+from tests.stores.all_stores.urls import STORES
 from tidewheel import Every
 from tidewheel.core.model import JobFilter
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.server.streams.limits import allow_many_files
-from tests.server.streams.measuring import measure
+from tests.server.streams.measurement import measure
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.streams.measuring import measure
+from tests.server.streams.measurement import measure
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -1,0 +1,1 @@
+"""Built-in tasks, on real files and against hostile ones."""
