@@ -27,7 +27,7 @@ from tidewheel.stores.sqlite import SqliteStore, job_queries
 from tidewheel.stores.sqlite.tenant_scope import find
 
 QUERIES = {
-    name: Queries("tidewheel.stores.sqlite.sql", f"{name}.sql")
+    name: Queries("tidewheel.stores.sqlite", f"sql/{name}.sql")
     for name in ("claim", "prune", "pull", "rescue", "settle", "stats")
 }
 
@@ -269,6 +269,8 @@ async def test_counts_that_counters_tell_do_not_look_at_jobs(
 
 def test_no_parameter_has_a_number() -> None:
     """From Python 3.14 on the driver takes numbered ones only from a mapping, and before that it warns."""
-    found = [file for file in files("tidewheel.stores.sqlite.sql").iterdir() if file.name.endswith(".sql")]
+    found = [
+        file for file in (files("tidewheel.stores.sqlite") / "sql").iterdir() if file.name.endswith(".sql")
+    ]
     assert found
     assert not [file.name for file in found if re.search(r"\?\d", file.read_text("utf-8"))]

@@ -26,7 +26,7 @@ from tidewheel.stores.sqlite.tenant_scope import by_key, find
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST
 
-_removal_sql = Queries("tidewheel.stores.sqlite.sql", "remove.sql")
+_removal_sql = Queries("tidewheel.stores.sqlite", "sql/remove.sql")
 
 
 def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -44,7 +44,7 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
         transaction.tally.moved(tenant, topic, task, state, None)
 
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/manage.sql")
 
 Selection = tuple[Sequence[UUID], str | None]
 """Which jobs, and the tenant they must belong to (None = any)."""

@@ -22,7 +22,7 @@ from tidewheel.stores.sqlite.maintenance import rescue
 from tidewheel.stores.sqlite.row_mapping import FORMATS
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "claim.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/claim.sql")
 
 PROMOTE_LIMIT = 10_000
 SMALL_BODY = 4096

@@ -27,8 +27,8 @@ from tidewheel.stores.terminal_errors import parent_failed
 A = TypeVar("A")
 R = TypeVar("R")
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "depend.sql")
-_manage_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/depend.sql")
+_manage_sql = Queries("tidewheel.stores.sqlite", "sql/manage.sql")
 
 _ROW: Final = ", ".join(Row._fields)
 _BADLY: Final = (Code.FAILED, Code.CANCELLED)

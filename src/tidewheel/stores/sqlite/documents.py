@@ -10,7 +10,7 @@ from tidewheel.stores.documents import NEWEST
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.write_transaction import Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "file.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/file.sql")
 
 
 def write(transaction: Transaction, documents: Sequence[NewDocument]) -> list[int | None]:

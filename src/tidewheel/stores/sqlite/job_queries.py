@@ -54,7 +54,7 @@ from tidewheel.stores.sqlite.query_plan import counted, created_within, select
 from tidewheel.stores.sqlite.row_mapping import FORMATS, STATES, full_record, record
 from tidewheel.stores.sqlite.tenant_scope import find
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/read.sql")
 
 _TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText, LastErrorHolds)
 _NUMBER: Final = itemgetter(0)
@@ -170,7 +170,7 @@ def _created(where: JobFilter) -> Condition:
     return all_of(*bounds)
 
 
-_settle_sql = Queries("tidewheel.stores.sqlite.sql", "settle.sql")
+_settle_sql = Queries("tidewheel.stores.sqlite", "sql/settle.sql")
 
 
 def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> JobRecord | None:

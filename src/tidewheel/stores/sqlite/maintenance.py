@@ -35,7 +35,7 @@ from tidewheel.stores.terminal_errors import (
     worker_lost,
 )
 
-_rescue_sql = Queries("tidewheel.stores.sqlite.sql", "rescue.sql")
+_rescue_sql = Queries("tidewheel.stores.sqlite", "sql/rescue.sql")
 
 _BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State.CANCELLED}
 
@@ -103,7 +103,7 @@ PART: Final = 50
 PART_BYTES: Final = 1024 * 1024
 """Of bodies in one part: a large one is a chain of pages, and each is read to be freed."""
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "prune.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/prune.sql")
 
 _STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
 

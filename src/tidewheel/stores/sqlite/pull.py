@@ -31,9 +31,9 @@ from tidewheel.stores.sqlite.settlements import Row
 from tidewheel.stores.sqlite.tenant_scope import by_key, find
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "pull.sql")
-_manage_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
-_stats_sql = Queries("tidewheel.stores.sqlite.sql", "stats.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/pull.sql")
+_manage_sql = Queries("tidewheel.stores.sqlite", "sql/manage.sql")
+_stats_sql = Queries("tidewheel.stores.sqlite", "sql/stats.sql")
 
 GREATEST_NUMBER = 2**63 - 1
 _BY_TENANT = "tidewheel_jobs_tenant"

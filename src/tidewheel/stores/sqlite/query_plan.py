@@ -18,7 +18,7 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.condition_sql import Values
 from tidewheel.stores.sqlite.tenant_scope import find
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "select.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/select.sql")
 
 
 def answer(connection: sqlite3.Connection, asking: Asking) -> Range:

@@ -55,7 +55,7 @@ from tidewheel.stores.sqlite.row_mapping import record
 from tidewheel.stores.sqlite.tenant_scope import find
 from tidewheel.stores.sqlite.write_transaction import Code, Metric
 
-_stats_sql = Queries("tidewheel.stores.sqlite.sql", "stats.sql")
+_stats_sql = Queries("tidewheel.stores.sqlite", "sql/stats.sql")
 
 FIRST_LOOK = 1000
 """Among so many of the oldest pending jobs the longest wait is looked for first."""
@@ -183,9 +183,9 @@ def _minutes(
     return [MinuteStats(minute, **series[minute]) for minute in sorted(series)], times
 
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "answer.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/answer.sql")
 _BY_TENANT = {"index": "tidewheel_jobs_tenant"}
-_read_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
+_read_sql = Queries("tidewheel.stores.sqlite", "sql/read.sql")
 
 
 def lanes(

@@ -33,7 +33,7 @@ from tidewheel.stores.sqlite.tenant_scope import by_key
 from tidewheel.stores.sqlite.write_transaction import Code, Metric, NotAsHoped, Transaction
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST, summarise_error
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "settle.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/settle.sql")
 
 MAX_PARAMETERS = 500
 COMPLETED_TOGETHER = (1, 10, 50, 100, 200, 500, MAX_BATCH)

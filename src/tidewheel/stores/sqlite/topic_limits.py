@@ -32,8 +32,8 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.tenant_scope import by_line
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "limit.sql")
-_claim_sql = Queries("tidewheel.stores.sqlite.sql", "claim.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/limit.sql")
+_claim_sql = Queries("tidewheel.stores.sqlite", "sql/claim.sql")
 _read_tasks = msgspec.json.Decoder(list[str]).decode
 
 _LAST_KEY = b""

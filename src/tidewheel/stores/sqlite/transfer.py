@@ -31,8 +31,8 @@ from tidewheel.stores.transfer import (
     were_placed,
 )
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "move.sql")
-_read_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/move.sql")
+_read_sql = Queries("tidewheel.stores.sqlite", "sql/read.sql")
 _whole_sql = _sql["whole"].format(columns=_read_sql["columns"])
 
 _UNSHOWN: Final = 7

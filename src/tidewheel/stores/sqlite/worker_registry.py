@@ -11,7 +11,7 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.write_transaction import Transaction
 from tidewheel.stores.worker_registry import decode_worker, encode_details
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "register.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/register.sql")
 
 
 def beat(transaction: Transaction, worker: WorkerRecord) -> None:

@@ -32,7 +32,7 @@ AFTERWARDS: Final = seconds_to_microseconds(2.0)
 LONGEST: Final = seconds_to_microseconds(60.0)
 """A lease that ended longer ago than this has ended, however hard it was to write meanwhile."""
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "tally.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/tally.sql")
 
 
 def remember(connection: sqlite3.Connection, began: int, ended: int) -> None:
