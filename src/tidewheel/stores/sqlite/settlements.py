@@ -33,7 +33,7 @@ from tidewheel.stores.sqlite.tenant_scope import by_key
 from tidewheel.stores.sqlite.write_transaction import Code, Metric, NotAsHoped, Transaction
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST, summarise_error
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/settle.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/settlements.sql")
 
 MAX_PARAMETERS = 500
 COMPLETED_TOGETHER = (1, 10, 50, 100, 200, 500, MAX_BATCH)
@@ -293,7 +293,7 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
         release_key(transaction, row)
     if row.awaited:
         parent_ended(transaction, row, state)
-        transaction.connection.execute(_sql["keep_parent"], (row.number,))
+        transaction.connection.execute(_sql["keep_for_dependents"], (row.number,))
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
     transaction.tally.happened(transaction.now, _METRICS[state], row.topic, row.task)
     transaction.finished = True
@@ -302,7 +302,7 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
 
 def parent_ended(transaction: Transaction, row: Row, state: int) -> None:
     """Those who wait for it are to be told, at the end of the call (``depending.release``)."""
-    transaction.connection.execute(_sql["parent_ended"], (int(state), row.number))
+    transaction.connection.execute(_sql["record_ended_parent"], (int(state), row.number))
     transaction.parents_ended = True
 
 
@@ -405,7 +405,8 @@ def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
         number, attempt, worker, started_at = row
         if started_at is None:
             transaction.grants.take(lease)  # as in ``start``
-            connection.execute(_sql["began"], (now - seconds_to_microseconds(item.run_seconds), number))
+            began = now - seconds_to_microseconds(item.run_seconds)
+            connection.execute(_sql["record_start"], (began, number))
         if (progress := item.progress) is not None:
             values = (number, progress.percent, progress.message, progress.stage, now)
             connection.execute(_sql["set_progress"], values)

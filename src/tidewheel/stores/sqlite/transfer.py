@@ -31,9 +31,9 @@ from tidewheel.stores.transfer import (
     were_placed,
 )
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/move.sql")
-_read_sql = Queries("tidewheel.stores.sqlite", "sql/read.sql")
-_whole_sql = _sql["whole"].format(columns=_read_sql["columns"])
+_sql = Queries("tidewheel.stores.sqlite", "sql/transfer.sql")
+_job_queries_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
+_whole_sql = _sql["export"].format(columns=_job_queries_sql["columns"])
 
 _UNSHOWN: Final = 7
 """Columns of ``whole`` after those of ``get``."""
@@ -87,7 +87,7 @@ def _there(
     numbers: dict[int, UUID] = {}
     keys: dict[KeyName, UUID] = {}
     for job in jobs:
-        for job_id, number in connection.execute(_sql["there"], (job.record.id.bytes, job.record.number)):
+        for job_id, number in connection.execute(_sql["existing"], (job.record.id.bytes, job.record.number)):
             numbers[number] = UUID(bytes=job_id)
         if (name := key_name(job)) is not None:
             holder = connection.execute(by_key(_sql["key_holder"]), name).fetchone()

@@ -23,7 +23,7 @@ from tidewheel.core.clock import MICROSECONDS
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.wakeups import WakeupHub
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/doorbell.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/wakeups.sql")
 _log = logging.getLogger("tidewheel.sqlite")
 
 LOOPBACK: Final = "127.0.0.1"

@@ -32,23 +32,23 @@ AFTERWARDS: Final = seconds_to_microseconds(2.0)
 LONGEST: Final = seconds_to_microseconds(60.0)
 """A lease that ended longer ago than this has ended, however hard it was to write meanwhile."""
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/tally.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/write_transaction.sql")
 
 
 def remember(connection: sqlite3.Connection, began: int, ended: int) -> None:
     """Write a gap down, in the transaction at hand. Those that follow each other are one."""
     if ended - began < LEAST:
         return
-    before = connection.execute(_sql["last_gap"]).fetchone()
+    before = connection.execute(_sql["last_lock_pause"]).fetchone()
     if before[1] is not None and before[1] <= began <= before[1] + AFTERWARDS:
         # Not without end: in between the lock was free, and who lives had a turn.
         began = max(before[0], ended - 2 * (ended - began) - AFTERWARDS)
-    connection.execute(_sql["remember_gap"], (began, ended))
+    connection.execute(_sql["record_lock_pause"], (began, ended))
 
 
 def leases_judged_at(connection: sqlite3.Connection, now: int) -> int:
     """The moment by which leases are judged: now, or soon after a gap when that began."""
-    began, ended = connection.execute(_sql["last_gap"]).fetchone()
+    began, ended = connection.execute(_sql["last_lock_pause"]).fetchone()
     if ended is None or not ended <= now <= ended + AFTERWARDS:
         return now
     return min(now, max(int(began), now - LONGEST))
@@ -267,5 +267,5 @@ def savepoint(connection: sqlite3.Connection, name: str) -> Iterator[None]:
 
 def take_numbers(connection: sqlite3.Connection, name: str, n: int) -> int:
     """The first of ``n`` values that nobody else will have."""
-    last = connection.execute(_sql["take_numbers"], (n, name)).fetchone()[0]
+    last = connection.execute(_sql["reserve_sequence"], (n, name)).fetchone()[0]
     return int(last) - n + 1

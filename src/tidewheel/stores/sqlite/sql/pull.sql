@@ -9,12 +9,12 @@ UPDATE tidewheel_jobs SET leased_until = :now + coalesce(lease_us, :lease_us), t
 WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 RETURNING coalesce(lease_us, :lease_us)
 
--- name: failed_first
+-- name: failed_by_time
 -- In the order of tidewheel_jobs_failed; of a tenant with few jobs among those, see pulling.py. Likewise the next three.
 SELECT {columns} FROM tidewheel_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 4 AND topic = ? ORDER BY finished_at, number LIMIT ?
 
--- name: delayed_first
+-- name: delayed_by_time
 SELECT number, tenant, topic, task FROM tidewheel_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 0 AND blocked = 0 AND topic = ? AND run_at > ? ORDER BY run_at, number LIMIT ?
 
@@ -27,7 +27,7 @@ WHERE {tenant} AND state = 4 AND topic = ? ORDER BY finished_at, number LIMIT 1
 SELECT number FROM tidewheel_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 0 AND blocked = 0 AND topic = ? AND run_at > ? ORDER BY run_at, number LIMIT 1
 
--- name: how_many
+-- name: count_jobs
 SELECT coalesce(sum(n), 0) FROM tidewheel_counts WHERE {tenant}
 
 -- name: first_ready_of_few
@@ -50,7 +50,7 @@ SELECT topic, task, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY 
 SELECT topic, task, state, sum(n) FROM tidewheel_counts
 WHERE {tenant} AND topic IN (SELECT value FROM json_each(?)) GROUP BY topic, task, state
 
--- name: due_but_waiting
+-- name: unpromoted
 -- Delayed jobs nobody has promoted yet, and how many of them are urgent. Not all: there may be a million.
 SELECT topic, count(*), sum(urgent) FROM (
     SELECT topic, priority > {urgent} AS urgent FROM tidewheel_jobs INDEXED BY tidewheel_jobs_waiting
@@ -58,7 +58,7 @@ SELECT topic, count(*), sum(urgent) FROM (
 )
 GROUP BY topic
 
--- name: due_but_waiting_in
+-- name: unpromoted_in_topics
 -- The same of one topic.
 SELECT count(*), coalesce(sum(urgent), 0) FROM (
     SELECT priority > {urgent} AS urgent FROM tidewheel_jobs INDEXED BY tidewheel_jobs_delayed

@@ -33,13 +33,13 @@ FROM tidewheel_jobs j {hint} LEFT JOIN tidewheel_progress p ON p.number = j.numb
 WHERE {tenant} AND {conditions}
 ORDER BY j.number DESC LIMIT ? OFFSET ?
 
--- name: look
+-- name: scan
 -- What becomes of a condition is read like a column, not left to WHERE: so the reader gets to see the time, however
 -- long nothing matches.
 WITH j AS (SELECT * FROM tidewheel_jobs j {hint} WHERE {tenant} AND {conditions})
 SELECT j.number, j.created_at, {verdict} FROM j ORDER BY j.number DESC
 
--- name: look_into
+-- name: scan_with_bodies
 -- The same with what else is to be told, for conditions that only Python can decide: what a fingerprint is made of, and
 -- bodies where they are asked about. Rows are read one at a time and dropped.
 WITH j AS (SELECT * FROM tidewheel_jobs j {hint} WHERE {tenant} AND {conditions})
@@ -76,7 +76,7 @@ length(CAST(j.error_summary AS BLOB)) >= {length} AND coalesce((
     ) AS e
 ), 0)
 
--- name: found
+-- name: by_numbers
 -- Jobs by the numbers that were found, among those of the right tenant.
 SELECT {columns}
 FROM json_each(?) AS n

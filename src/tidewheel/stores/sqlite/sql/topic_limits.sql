@@ -1,7 +1,7 @@
 -- name: limits
 SELECT topic, limits FROM tidewheel_topics WHERE limits IS NOT NULL ORDER BY topic LIMIT ?
 
--- name: limited_now
+-- name: limited_unpaused_topics
 -- Those that are not paused.
 SELECT topic, limits FROM tidewheel_topics
 WHERE limits IS NOT NULL AND (paused_until IS NULL OR paused_until <= ?) ORDER BY topic LIMIT ?
@@ -15,7 +15,7 @@ SELECT limits FROM tidewheel_topics WHERE topic = ?
 -- name: limited_topics
 SELECT topic FROM tidewheel_topics WHERE limits IS NOT NULL
 
--- name: how_many
+-- name: count_limited_topics
 SELECT count(*) FROM tidewheel_topics WHERE limits IS NOT NULL AND topic <> ?
 
 -- name: set
@@ -38,11 +38,11 @@ WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND tat > :furthest
 -- name: remove
 UPDATE tidewheel_topics SET limits = NULL WHERE topic = ?
 
--- name: forget_plain
+-- name: delete_plain_topic
 -- A row that says nothing would make every claim look at it.
 DELETE FROM tidewheel_topics WHERE topic = ? AND limits IS NULL AND paused_until IS NULL
 
--- name: forget_pauses
+-- name: delete_ended_pauses
 -- Those that have ended, for the same reason.
 DELETE FROM tidewheel_topics WHERE limits IS NULL AND paused_until <= ?
 
@@ -60,24 +60,24 @@ SELECT EXISTS (
     SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_ready WHERE state = 1 AND topic = ? AND task = ?
 )
 
--- name: walk
+-- name: first_of_lane
 -- The first due jobs of a lane.
 SELECT -priority, number, tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_ready
 WHERE state = 1 AND topic = ? AND task = ?
 ORDER BY priority DESC, number LIMIT ?
 
--- name: next_line
+-- name: next_key
 -- The next key of a lane that has due jobs, without a look at the jobs between.
 SELECT tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_lines
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
 ORDER BY tenant, limit_key LIMIT 1
 
--- name: first_of_line
+-- name: first_of_key
 SELECT -priority, number, tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_lines
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND {line}
 ORDER BY priority DESC, number LIMIT ?
 
--- name: head_of_line
+-- name: head_of_key
 -- Strict order: whoever is first among those that run, are due, or wait again after they were granted once.
 SELECT -priority, number, tenant, limit_key, state, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_in_order
 WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0) AND topic = ? AND {line}
@@ -95,5 +95,5 @@ ON CONFLICT (topic, tenant, limit_key) DO UPDATE SET tat = excluded.tat
 UPDATE tidewheel_jobs SET limit_key = ''
 WHERE number IN (SELECT value FROM json_each(?)) AND limit_key IS NULL
 
--- name: forget_meters
+-- name: delete_idle_meters
 DELETE FROM tidewheel_meters WHERE rowid IN (SELECT rowid FROM tidewheel_meters WHERE tat <= ? ORDER BY tat LIMIT ?)

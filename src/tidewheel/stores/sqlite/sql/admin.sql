@@ -16,10 +16,10 @@ ON CONFLICT (tenant, scope, key) DO NOTHING
 -- name: key_number
 SELECT number FROM tidewheel_keys WHERE {key}
 
--- name: forget_result
+-- name: delete_result
 DELETE FROM tidewheel_results WHERE number = ?
 
--- name: forget_progress
+-- name: delete_progress
 -- The checkpoint stays: the next run goes on from there.
 UPDATE tidewheel_progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE number = ?
 

@@ -48,12 +48,12 @@ SET state = :state, run_at = :run_at, priority = coalesce(:priority, priority), 
     releases = releases + :counted, reserves = reserves - :untaken
 WHERE number = :number
 
--- name: parent_ended
+-- name: record_ended_parent
 -- Left for who sees to those that wait; it stays as long as they do.
 INSERT INTO tidewheel_endings (parent, state) SELECT id, ? FROM tidewheel_jobs WHERE number = ?
 ON CONFLICT (parent) DO UPDATE SET state = excluded.state
 
--- name: keep_parent
+-- name: keep_for_dependents
 UPDATE tidewheel_jobs SET prune_at = NULL WHERE number = ?
 
 -- name: release_key
@@ -87,7 +87,7 @@ WHERE id = :id AND fence = :fence AND state = 2 AND leased_until > :leases_at
 -- name: leased
 SELECT number, attempt, worker, started_at FROM tidewheel_jobs WHERE id = ? AND fence = ? AND state = 2 AND leased_until > ?
 
--- name: began
+-- name: record_start
 UPDATE tidewheel_jobs SET started_at = ? WHERE number = ?
 
 -- name: set_progress
@@ -109,5 +109,5 @@ VALUES (
 )
 ON CONFLICT (number, name) DO NOTHING
 
--- name: cancelling
+-- name: cancel_requests
 SELECT id, fence FROM tidewheel_jobs WHERE state = 2 AND cancel_requested = 1 AND leased_until > ?

@@ -58,7 +58,7 @@ SELECT printf('job %d runs without a lease', number) FROM tidewheel_jobs WHERE s
 SELECT printf('job %d had %d attempts of %d', number, attempt, max_attempts)
 FROM tidewheel_jobs WHERE attempt > max_attempts
 
--- name: pruned_as_promised
+-- name: retention_respected
 -- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
 SELECT printf('job %d is not to be pruned when its retention ends', number) FROM tidewheel_jobs
 WHERE prune_at IS NOT CASE WHEN state < 3 OR awaited OR (state = 4 AND buried) THEN NULL
@@ -86,14 +86,14 @@ SELECT printf('job %d says it waits for %d jobs, there are %d', j.number, j.bloc
 FROM tidewheel_jobs j
 WHERE j.state < 2 AND j.blocked <> (SELECT coalesce(sum(d.waits), 0) FROM tidewheel_dependencies d WHERE d.child = j.number)
 
--- name: nobody_waits_in_vain
+-- name: blocked_jobs_have_parents
 SELECT printf('job %d waits for a job that has ended or is gone', j.number)
 FROM tidewheel_jobs j JOIN tidewheel_dependencies d ON d.child = j.number AND d.waits = 1
 LEFT JOIN tidewheel_jobs p ON p.id = d.parent
 WHERE j.state < 2 AND (p.number IS NULL OR p.state > 2)
     AND NOT EXISTS (SELECT 1 FROM tidewheel_endings e WHERE e.parent = d.parent)
 
--- name: parents_awaited
+-- name: parents_flagged
 SELECT DISTINCT printf('job %d does not know that others run after it', p.number)
 FROM tidewheel_dependencies d JOIN tidewheel_jobs p ON p.id = d.parent WHERE p.awaited = 0
 

@@ -1,11 +1,11 @@
--- name: crowds
+-- name: row_estimates
 -- How many jobs there are of a topic, and in which stored state, whoever's they are.
 SELECT coalesce(sum(n) FILTER (WHERE topic = ?), 0), coalesce(sum(n) FILTER (WHERE state < 2), 0),
        coalesce(sum(n) FILTER (WHERE state = 0), 0), coalesce(sum(n) FILTER (WHERE state = 3), 0),
        coalesce(sum(n) FILTER (WHERE state = 4), 0), coalesce(sum(n) FILTER (WHERE state = 5), 0)
 FROM tidewheel_counts
 
--- name: crowd_of_tenant
+-- name: row_estimate_of_tenant
 SELECT coalesce(sum(n), 0) FROM tidewheel_counts WHERE {tenant}
 
 -- name: retrying
@@ -20,11 +20,11 @@ SELECT count(*) FROM (SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_blo
 -- name: topics_of_task
 SELECT DISTINCT topic FROM tidewheel_counts WHERE task = ?
 
--- name: counted
+-- name: count_from_counters
 -- What counters are kept of has the columns that jobs have.
 SELECT coalesce(sum(j.n), 0) FROM tidewheel_counts j WHERE {tenant} AND {conditions}
 
--- name: ends
+-- name: first_and_last
 SELECT * FROM (SELECT number, created_at FROM tidewheel_jobs ORDER BY number LIMIT 1)
 UNION ALL
 SELECT * FROM (SELECT number, created_at FROM tidewheel_jobs ORDER BY number DESC LIMIT 1)

@@ -1,7 +1,7 @@
 -- name: counts
 SELECT topic, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, state
 
--- name: due_but_waiting
+-- name: unpromoted
 -- Delayed jobs nobody has promoted yet, because no worker has claimed since they became due.
 -- The index is named, here and below: that of tenants has all their finished jobs, too.
 SELECT count(*) FROM tidewheel_jobs INDEXED BY tidewheel_jobs_waiting
@@ -26,14 +26,14 @@ SELECT run_at FROM tidewheel_jobs WHERE state = 0 AND blocked = 0 AND run_at <= 
 -- name: oldest_promoted
 SELECT run_at FROM tidewheel_jobs WHERE state = 1 AND run_at > created_at ORDER BY run_at LIMIT 1
 
--- name: first_prompt
+-- name: first_never_delayed
 -- Nearly always the very first job that is not delayed. Those that are delayed may be many: then by lane, see heads.
 SELECT run_at FROM (
     SELECT state, run_at, created_at FROM tidewheel_jobs WHERE state < 2 ORDER BY number LIMIT ?
 )
 WHERE state = 1 AND run_at <= created_at LIMIT 1
 
--- name: heads
+-- name: first_of_lanes
 -- The first job of each lane and priority, as told by the index alone: its order is theirs, and looking up what is not
 -- in it would cost a page of the table each. From one priority to the next without reading what is between.
 WITH RECURSIVE levels (topic, task, priority) AS (

@@ -1,4 +1,4 @@
--- name: whole
+-- name: export
 -- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. Of all tenants.
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
        j.headers, j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
@@ -13,7 +13,7 @@ LEFT JOIN tidewheel_results r ON r.number = j.number
 WHERE j.number < ?
 ORDER BY j.number DESC LIMIT ?
 
--- name: there
+-- name: existing
 -- The jobs that have this id or this number, whoever's they are.
 SELECT id, number FROM tidewheel_jobs WHERE id = ?
 UNION

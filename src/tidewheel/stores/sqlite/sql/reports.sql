@@ -1,7 +1,7 @@
 -- name: lane_counts
 SELECT topic, task, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, task, state
 
--- name: due_but_waiting
+-- name: unpromoted_by_lane
 -- Delayed jobs nobody has promoted yet, by lane. Not all of them: without workers there may be a million.
 SELECT topic, task, count(*) FROM (
     SELECT topic, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_waiting
@@ -9,12 +9,12 @@ SELECT topic, task, count(*) FROM (
 )
 GROUP BY topic, task
 
--- name: happened
+-- name: lane_events
 SELECT topic, task, sum(enqueued), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(runs), sum(run_us),
        sum(waits), sum(wait_us)
 FROM tidewheel_lane_minutes WHERE minute >= ? GROUP BY topic, task
 
--- name: minutes
+-- name: lane_minutes
 -- Of these lanes, which are looked up for each row: the minutes are read in one go.
 SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried FROM tidewheel_lane_minutes
 WHERE minute >= ? AND (topic, task) IN (
@@ -54,7 +54,7 @@ FROM recent CROSS JOIN looked_at
 WHERE NOT more OR number > last
 GROUP BY topic, task, error_summary, part
 
--- name: these
+-- name: with_numbers
 -- Part of it, for jobs that were searched for.
 j.number IN (SELECT value FROM json_each(?))
 
@@ -62,7 +62,7 @@ j.number IN (SELECT value FROM json_each(?))
 -- Of jobs that were found to be somebody's already.
 SELECT number, id FROM tidewheel_jobs WHERE number IN (SELECT value FROM json_each(?))
 
--- name: repeated_keys
+-- name: duplicate_keys
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, n.key, n.id, o.id
 FROM (
     SELECT max(number) AS newest, min(number) AS oldest, count(*) AS count
@@ -74,7 +74,7 @@ FROM (
 JOIN tidewheel_jobs n ON n.number = g.newest
 JOIN tidewheel_jobs o ON o.number = g.oldest
 
--- name: repeated_payloads
+-- name: duplicate_payloads
 -- length() of a body does not read it.
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, NULL, n.id, o.id
 FROM (
@@ -91,7 +91,7 @@ FROM (
 JOIN tidewheel_jobs n ON n.number = g.newest
 JOIN tidewheel_jobs o ON o.number = g.oldest
 
--- name: repeated_payloads_of_tenant
+-- name: duplicate_payloads_of_tenant
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, NULL, n.id, o.id
 FROM (
     SELECT max(j.number) AS newest, min(j.number) AS oldest, count(*) AS count

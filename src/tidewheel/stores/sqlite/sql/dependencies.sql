@@ -1,15 +1,15 @@
 -- name: parent
 SELECT id, state, awaited FROM tidewheel_jobs WHERE {tenant} AND id = ?
 
--- name: in_view
+-- name: is_visible
 -- Whether the maker of a new job may meet this one, which is of the same tenant. The write lock is held: what is true
 -- here is true of the write.
 SELECT EXISTS (SELECT 1 FROM tidewheel_jobs j WHERE j.id = ? AND {condition})
 
--- name: relate
+-- name: add_dependency
 INSERT INTO tidewheel_dependencies (child, parent, place, after_any, waits) VALUES (?, ?, ?, ?, ?)
 
--- name: await
+-- name: set_has_dependents
 -- It stays as long as somebody runs after it: its time is told again when the last of them is gone.
 UPDATE tidewheel_jobs SET awaited = 1, prune_at = NULL WHERE id = ?
 
@@ -17,7 +17,7 @@ UPDATE tidewheel_jobs SET awaited = 1, prune_at = NULL WHERE id = ?
 -- Of a job that was just written as if it had no parents, or is to be run once more.
 UPDATE tidewheel_jobs SET blocked = ?, state = 0 WHERE number = ?
 
--- name: wait_again
+-- name: restore_parents
 -- Parents that have ended by now are over, however they did.
 UPDATE tidewheel_dependencies
 SET waits = EXISTS (SELECT 1 FROM tidewheel_jobs p WHERE p.id = tidewheel_dependencies.parent AND p.state < 3)
@@ -31,34 +31,34 @@ SELECT EXISTS (
 -- name: blocked_by
 SELECT coalesce(sum(waits), 0) FROM tidewheel_dependencies WHERE child = ?
 
--- name: first_ending
+-- name: first_ended_parent
 SELECT parent, state FROM tidewheel_endings ORDER BY parent LIMIT 1
 
--- name: waiting
+-- name: unresolved_children
 -- {columns} are those of settling.py's Row; a child that has ended by itself is told, too, and left alone.
 SELECT d.child, d.after_any, {columns}
 FROM tidewheel_dependencies d JOIN tidewheel_jobs ON number = d.child
 WHERE d.parent = ? AND d.waits = 1 ORDER BY d.child LIMIT ?
 
--- name: told
+-- name: resolve_dependency
 UPDATE tidewheel_dependencies SET waits = 0 WHERE child = ? AND parent = ?
 
--- name: let_go
+-- name: unblock
 UPDATE tidewheel_jobs SET blocked = blocked - 1, state = :state WHERE number = :number
 
--- name: all_told
+-- name: delete_ended_parent_by_id
 DELETE FROM tidewheel_endings WHERE parent = ?
 
--- name: forget_ending
+-- name: delete_ended_parent_by_number
 DELETE FROM tidewheel_endings WHERE parent = (SELECT id FROM tidewheel_jobs WHERE number = ?)
 
 -- name: parents_of_many
 SELECT DISTINCT parent FROM tidewheel_dependencies WHERE child IN (SELECT value FROM json_each(?))
 
--- name: unrelate
+-- name: delete_dependencies
 DELETE FROM tidewheel_dependencies WHERE child IN (SELECT value FROM json_each(?))
 
--- name: unawait
+-- name: clear_has_dependents
 -- Nobody runs after it any more: its time is what it would have been.
 UPDATE tidewheel_jobs
 SET awaited = 0, prune_at = CASE WHEN state < 3 OR buried = 1 THEN NULL
@@ -77,18 +77,18 @@ SELECT j.id, j.state, d.waits AND j.state < 2
 FROM tidewheel_dependencies d JOIN tidewheel_jobs j ON j.number = d.child
 WHERE {tenant} AND d.parent = ? ORDER BY d.child LIMIT ?
 
--- name: how_many_dependents
+-- name: count_dependents
 SELECT count(*) FROM (
     SELECT 1 FROM tidewheel_dependencies d JOIN tidewheel_jobs j ON j.number = d.child
     WHERE {tenant} AND d.parent = ? LIMIT ?
 )
 
--- name: placed_parents
+-- name: imported_parents
 -- Of jobs that came from another store, before their parents or after them: who is awaited by now.
 SELECT DISTINCT p.id FROM tidewheel_dependencies d JOIN tidewheel_jobs p ON p.id = d.parent
 WHERE d.child IN (SELECT value FROM json_each(:numbers)) OR p.number IN (SELECT value FROM json_each(:numbers))
 
--- name: tell_again
+-- name: requeue_ended_parents
 -- Somebody may wait for a job that had ended where it came from, and had not been told yet.
 INSERT INTO tidewheel_endings (parent, state)
 SELECT p.id, p.state FROM tidewheel_jobs p

@@ -1,4 +1,4 @@
--- name: what_is_due
+-- name: next_deadlines
 -- One look at the left end of each index a claim may have to tend to before it chooses.
 SELECT
     (SELECT leased_until FROM tidewheel_jobs WHERE state = 2 ORDER BY leased_until LIMIT 1),
@@ -26,7 +26,7 @@ WHERE state = 1 AND topic = ? AND task = ?
 ORDER BY priority DESC, number
 LIMIT ?
 
--- name: chosen
+-- name: chosen_jobs
 -- One value for the same reason; claiming.py knows the order. Long bodies are fetched apart (large_bodies).
 SELECT json_group_array(json_array(
     chosen.key, hex(j.id), CASE WHEN j.suspect THEN max(j.timeouts, 1) ELSE 0 END, j.reserves, b.format,

@@ -11,14 +11,14 @@ SET enqueued = enqueued + excluded.enqueued, completed = completed + excluded.co
     runs = runs + excluded.runs, run_us = run_us + excluded.run_us, waits = waits + excluded.waits,
     wait_us = wait_us + excluded.wait_us
 
--- name: take_numbers
+-- name: reserve_sequence
 UPDATE tidewheel_sequences SET value = value + ? WHERE name = ? RETURNING value
 
--- name: last_gap
+-- name: last_lock_pause
 -- When nobody could write for long, the last time (gaps.py); NULLs if never.
 SELECT (SELECT value FROM tidewheel_sequences WHERE name = 'gap_began'),
        (SELECT value FROM tidewheel_sequences WHERE name = 'gap_ended')
 
--- name: remember_gap
+-- name: record_lock_pause
 INSERT INTO tidewheel_sequences (name, value) VALUES ('gap_began', ?), ('gap_ended', ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
