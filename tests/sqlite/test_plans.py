@@ -32,7 +32,7 @@ QUERIES = {
 }
 
 TOPIC_FEW = Compare(Field.TOPIC, Comparison.EQUAL, "few")
-ENDED_BADLY_OR_RUNNING = Not(AnyOf((InState(State.PENDING), InState(State.COMPLETED))))
+NOT_PENDING_OR_COMPLETED = Not(AnyOf((InState(State.PENDING), InState(State.COMPLETED))))
 TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
 
 
@@ -48,7 +48,7 @@ TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
         ("claims", "next_deadlines", "tidewheel_jobs_expiring"),
         ("maintenance", "expired_leases", "tidewheel_jobs_leased"),
         ("maintenance", "expired_jobs", "tidewheel_jobs_expiring"),
-        ("maintenance", "overdue_jobs", "tidewheel_jobs_prunable"),
+        ("maintenance", "overdue_jobs", "tidewheel_jobs_retention"),
         ("settlements", "cancel_requests", "tidewheel_jobs_leased"),
         ("statistics", "unpromoted", "tidewheel_jobs_waiting"),
         ("statistics", "blocked", "tidewheel_jobs_blocked"),
@@ -131,7 +131,8 @@ async def test_granting_and_completing_find_rows_by_number(
 ) -> None:
     """The batch is read once and each row found by its key."""
     connection = sqlite3.connect(path)
-    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)").replace("{awaited}", "AND awaited = 0")
+    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)")
+    statement = statement.replace("{without_dependents}", "AND has_dependents = 0")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     connection.close()
     assert any("SEARCH tidewheel_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
@@ -159,8 +160,8 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
         (JobFilter(state=State.PENDING), "tidewheel_jobs_pending"),
         (JobFilter(state=State.RUNNING), "tidewheel_jobs_leased"),
         (JobFilter(state=State.COMPLETED), "tidewheel_jobs_completed"),
-        (JobFilter(state=State.FAILED), "tidewheel_jobs_ended_badly"),
-        (JobFilter(state=State.CANCELLED), "tidewheel_jobs_ended_badly"),
+        (JobFilter(state=State.FAILED), "tidewheel_jobs_failed_or_cancelled"),
+        (JobFilter(state=State.CANCELLED), "tidewheel_jobs_failed_or_cancelled"),
         (JobFilter(state=Shown.RETRYING), "tidewheel_jobs_retrying"),
         (JobFilter(state=Shown.BLOCKED), "tidewheel_jobs_blocked"),
         (JobFilter(topic="mail"), "tidewheel_jobs_topic"),
@@ -196,7 +197,7 @@ async def test_a_list_reads_the_index_of_what_it_shows(
 @pytest.mark.parametrize(
     ("where", "indexes"),
     [
-        (JobFilter(topic="few", state=State.FAILED), ["ended_badly"]),
+        (JobFilter(topic="few", state=State.FAILED), ["failed_or_cancelled"]),
         (JobFilter(topic="few", state=State.COMPLETED), ["topic"]),
         (JobFilter(topic="many", state=State.COMPLETED), ["completed"]),
         (JobFilter(topic="many", state=State.PENDING), ["pending"]),
@@ -205,10 +206,10 @@ async def test_a_list_reads_the_index_of_what_it_shows(
         (JobFilter(task="few", state=State.PENDING), ["topic"]),
         (JobFilter(tenant="acme", state=State.PENDING), ["tenant"]),
         (JobFilter(tenant="acme", topic="few"), ["tenant"]),
-        (JobFilter(tenant="acme", state=State.CANCELLED), ["ended_badly"]),
+        (JobFilter(tenant="acme", state=State.CANCELLED), ["failed_or_cancelled"]),
         (JobFilter(topic="many", state=Shown.RETRYING), ["retrying"]),
         (JobFilter(topic="many", state=Shown.DELAYED), ["waiting"]),
-        (JobFilter(condition=ENDED_BADLY_OR_RUNNING), ["leased", "ended_badly", "ended_badly"]),
+        (JobFilter(condition=NOT_PENDING_OR_COMPLETED), ["leased", *["failed_or_cancelled"] * 2]),
         (JobFilter(condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
         (JobFilter(state=State.COMPLETED, condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
     ],
@@ -219,7 +220,7 @@ async def test_counters_choose_the_index_with_the_fewest_jobs(
     """The planner, which has no statistics, would take any; several states or topics are several walks."""
     connection = sqlite3.connect(path)
     connection.executemany(
-        "INSERT INTO tidewheel_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO tidewheel_job_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
         [
             ("root", "few", "few", 1, 50),
             ("root", "few", "few", 3, 50),

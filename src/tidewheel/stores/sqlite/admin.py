@@ -131,7 +131,7 @@ def _take_back(transaction: Transaction, row: Row) -> Verdict:
 def _delete(transaction: Transaction, row: Row) -> Verdict:
     if row.state == Code.RUNNING:
         return Verdict.WRONG_STATE
-    if row.awaited and row.state < Code.RUNNING:
+    if row.has_dependents and row.state < Code.RUNNING:
         parent_ended(transaction, row, DELETED)
     remove(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
     if row.state < Code.RUNNING:

@@ -1,7 +1,8 @@
 """Jobs that run after others: waiting, and what becomes of them when a parent ends.
 
-A parent knows that somebody waits for it (``awaited``); whoever ends one leaves it in ``tidewheel_endings``,
-and ``release`` works that off at the end of the same call. Jobs without either never touch these tables.
+The column ``has_dependents`` says that jobs run after this one. The call that ends such a job writes it into
+``tidewheel_ended_parents``, and ``release`` works off that table at the end of the same call. Jobs without
+parents and dependents never touch these tables.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def wait_again(transaction: Transaction, rows: Sequence[Row]) -> None:
     """
     connection = transaction.connection
     for row in rows:
-        if row.awaited:
+        if row.has_dependents:
             # Whoever was not told yet that it had ended goes on waiting for it.
             connection.execute(_sql["delete_ended_parent_by_number"], (row.number,))
         connection.execute(_sql["restore_parents"], (row.number,))

@@ -170,7 +170,7 @@ def _way_of_state(
         case State.FAILED | State.CANCELLED:
             crowd = crowds.failed if state is State.FAILED else crowds.cancelled
             by_lane = (where.topic, where.task) != (None, None)
-            return crowd // COVERED if by_lane else crowd, "tidewheel_jobs_ended_badly"
+            return crowd // COVERED if by_lane else crowd, "tidewheel_jobs_failed_or_cancelled"
         case Shown.RETRYING | Shown.BLOCKED:
             [found] = connection.execute(_sql[state], (FEW + 1,)).fetchone()
             return crowds.pending if found > FEW else found, f"tidewheel_jobs_{state}"

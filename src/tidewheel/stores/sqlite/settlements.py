@@ -39,7 +39,7 @@ MAX_PARAMETERS = 500
 COMPLETED_TOGETHER = (1, 10, 50, 100, 200, 500, MAX_BATCH)
 """Jobs that one statement completes. Few sizes, so that each is prepared once."""
 
-_complete_seen = _sql["complete"].format(rows="(?, ?, ?)", awaited="")
+_complete_seen = _sql["complete"].format(rows="(?, ?, ?)", without_dependents="")
 """Of a job whose row was looked at before."""
 DELETED = 6
 """What became of a parent that was deleted before it had ended."""
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     key_until: int | None
     counts_if_lost: int
     blocked: int
-    awaited: int
+    has_dependents: int
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
@@ -178,7 +178,8 @@ def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
 
 @functools.cache
 def _complete_statement(size: int) -> str:
-    return _sql["complete"].format(rows=", ".join(["(?, ?, ?)"] * size), awaited="AND awaited = 0")
+    rows = ", ".join(["(?, ?, ?)"] * size)
+    return _sql["complete"].format(rows=rows, without_dependents="AND has_dependents = 0")
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
@@ -291,7 +292,7 @@ def _finish(
 def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     if row.key is not None and row.key_until == UNTIL_FINISHED:
         release_key(transaction, row)
-    if row.awaited:
+    if row.has_dependents:
         parent_ended(transaction, row, state)
         transaction.connection.execute(_sql["keep_for_dependents"], (row.number,))
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)

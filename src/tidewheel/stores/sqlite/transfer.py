@@ -175,9 +175,9 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         for record in records
         for place, parent in enumerate(record.after)
     ]
-    write("tidewheel_dependencies", after, "child", "parent", "place", "after_any", "waits")
+    write("tidewheel_dependencies", after, "child", "parent", "position", "after_any", "unresolved")
     keys = [(*name, job.record.number) for job in jobs if (name := key_name(job)) is not None]
-    write("tidewheel_keys", keys, "tenant", "scope", "key", "number")
+    write("tidewheel_job_keys", keys, "tenant", "scope", "key", "number")
     lanes = Counter(
         (record.tenant, record.topic, record.task, state)
         for record, state in zip(records, states, strict=True)

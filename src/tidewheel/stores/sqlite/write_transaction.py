@@ -69,7 +69,7 @@ class Code(IntEnum):
 
 
 class Metric(IntEnum):
-    """What ``tidewheel_minutes`` counts."""
+    """What ``tidewheel_minute_metrics`` counts."""
 
     ENQUEUED = 0
     COMPLETED = 1
@@ -91,7 +91,7 @@ _LANE_COLUMNS = (
     "waits",
     "wait_us",
 )
-"""What ``tidewheel_lane_minutes`` counts, the events in the order of ``Metric``."""
+"""What ``tidewheel_lane_minute_metrics`` counts, the events in the order of ``Metric``."""
 _LANE_ZEROES = [0] * len(_LANE_COLUMNS)
 _RUNS = _LANE_COLUMNS.index("runs")
 _WAITS = _LANE_COLUMNS.index("waits")
@@ -147,11 +147,12 @@ class Tally:
 
     def write(self, connection: sqlite3.Connection) -> None:
         # Upserts: with one writer at a time there is no hot row to fight over (PostgreSQL appends and folds).
-        _upsert(connection, "tidewheel_counts", _COUNTS, [(*key, n) for key, n in self._counts.items() if n])
+        counts = [(*key, n) for key, n in self._counts.items() if n]
+        _upsert(connection, "tidewheel_job_counts", _COUNTS, counts)
         entries = [(*key, *entry) for key, entry in self._minutes.items()]
-        _upsert(connection, "tidewheel_minutes", _MINUTES, entries)
+        _upsert(connection, "tidewheel_minute_metrics", _MINUTES, entries)
         lanes = [(*key, *entry) for key, entry in self._lanes.items()]
-        _upsert(connection, "tidewheel_lane_minutes", _LANE_MINUTES, lanes)
+        _upsert(connection, "tidewheel_lane_minute_metrics", _LANE_MINUTES, lanes)
 
 
 _COUNTS = ("tenant", "topic", "task", "state", "n")

@@ -10,11 +10,11 @@ SET state = 1, blocked = 0, run_at = :now, attempt = 0, finished_at = NULL, prun
 WHERE number = :number
 
 -- name: take_key_again
-INSERT INTO tidewheel_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
+INSERT INTO tidewheel_job_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
 ON CONFLICT (tenant, scope, key) DO NOTHING
 
 -- name: key_number
-SELECT number FROM tidewheel_keys WHERE {key}
+SELECT number FROM tidewheel_job_keys WHERE {key}
 
 -- name: delete_result
 DELETE FROM tidewheel_results WHERE number = ?

@@ -1,5 +1,5 @@
 -- name: parent
-SELECT id, state, awaited FROM tidewheel_jobs WHERE {tenant} AND id = ?
+SELECT id, state, has_dependents FROM tidewheel_jobs WHERE {tenant} AND id = ?
 
 -- name: is_visible
 -- Whether the maker of a new job may meet this one, which is of the same tenant. The write lock is held: what is true
@@ -7,11 +7,11 @@ SELECT id, state, awaited FROM tidewheel_jobs WHERE {tenant} AND id = ?
 SELECT EXISTS (SELECT 1 FROM tidewheel_jobs j WHERE j.id = ? AND {condition})
 
 -- name: add_dependency
-INSERT INTO tidewheel_dependencies (child, parent, place, after_any, waits) VALUES (?, ?, ?, ?, ?)
+INSERT INTO tidewheel_dependencies (child, parent, position, after_any, unresolved) VALUES (?, ?, ?, ?, ?)
 
 -- name: set_has_dependents
 -- It stays as long as somebody runs after it: its time is told again when the last of them is gone.
-UPDATE tidewheel_jobs SET awaited = 1, prune_at = NULL WHERE id = ?
+UPDATE tidewheel_jobs SET has_dependents = 1, prune_at = NULL WHERE id = ?
 
 -- name: block
 -- Of a job that was just written as if it had no parents, or is to be run once more.
@@ -20,7 +20,7 @@ UPDATE tidewheel_jobs SET blocked = ?, state = 0 WHERE number = ?
 -- name: restore_parents
 -- Parents that have ended by now are over, however they did.
 UPDATE tidewheel_dependencies
-SET waits = EXISTS (SELECT 1 FROM tidewheel_jobs p WHERE p.id = tidewheel_dependencies.parent AND p.state < 3)
+SET unresolved = EXISTS (SELECT 1 FROM tidewheel_jobs p WHERE p.id = tidewheel_dependencies.parent AND p.state < 3)
 WHERE child = ?
 
 -- name: must_wait
@@ -29,28 +29,28 @@ SELECT EXISTS (
 )
 
 -- name: blocked_by
-SELECT coalesce(sum(waits), 0) FROM tidewheel_dependencies WHERE child = ?
+SELECT coalesce(sum(unresolved), 0) FROM tidewheel_dependencies WHERE child = ?
 
 -- name: first_ended_parent
-SELECT parent, state FROM tidewheel_endings ORDER BY parent LIMIT 1
+SELECT parent, state FROM tidewheel_ended_parents ORDER BY parent LIMIT 1
 
 -- name: unresolved_children
 -- {columns} are those of settling.py's Row; a child that has ended by itself is told, too, and left alone.
 SELECT d.child, d.after_any, {columns}
 FROM tidewheel_dependencies d JOIN tidewheel_jobs ON number = d.child
-WHERE d.parent = ? AND d.waits = 1 ORDER BY d.child LIMIT ?
+WHERE d.parent = ? AND d.unresolved = 1 ORDER BY d.child LIMIT ?
 
 -- name: resolve_dependency
-UPDATE tidewheel_dependencies SET waits = 0 WHERE child = ? AND parent = ?
+UPDATE tidewheel_dependencies SET unresolved = 0 WHERE child = ? AND parent = ?
 
 -- name: unblock
 UPDATE tidewheel_jobs SET blocked = blocked - 1, state = :state WHERE number = :number
 
 -- name: delete_ended_parent_by_id
-DELETE FROM tidewheel_endings WHERE parent = ?
+DELETE FROM tidewheel_ended_parents WHERE parent = ?
 
 -- name: delete_ended_parent_by_number
-DELETE FROM tidewheel_endings WHERE parent = (SELECT id FROM tidewheel_jobs WHERE number = ?)
+DELETE FROM tidewheel_ended_parents WHERE parent = (SELECT id FROM tidewheel_jobs WHERE number = ?)
 
 -- name: parents_of_many
 SELECT DISTINCT parent FROM tidewheel_dependencies WHERE child IN (SELECT value FROM json_each(?))
@@ -61,19 +61,19 @@ DELETE FROM tidewheel_dependencies WHERE child IN (SELECT value FROM json_each(?
 -- name: clear_has_dependents
 -- Nobody runs after it any more: its time is what it would have been.
 UPDATE tidewheel_jobs
-SET awaited = 0, prune_at = CASE WHEN state < 3 OR buried = 1 THEN NULL
+SET has_dependents = 0, prune_at = CASE WHEN state < 3 OR buried = 1 THEN NULL
                                  WHEN state = 4 THEN finished_at + retention_failed_us
                                  ELSE finished_at + retention_us END
 WHERE id = ? AND NOT EXISTS (SELECT 1 FROM tidewheel_dependencies d WHERE d.parent = tidewheel_jobs.id)
 
 -- name: parents
-SELECT d.parent, p.state, d.waits AND j.state < 2, d.after_any
+SELECT d.parent, p.state, d.unresolved AND j.state < 2, d.after_any
 FROM tidewheel_dependencies d JOIN tidewheel_jobs j ON j.number = d.child
 LEFT JOIN tidewheel_jobs p ON p.id = d.parent
-WHERE d.child = ? ORDER BY d.place
+WHERE d.child = ? ORDER BY d.position
 
 -- name: dependents
-SELECT j.id, j.state, d.waits AND j.state < 2
+SELECT j.id, j.state, d.unresolved AND j.state < 2
 FROM tidewheel_dependencies d JOIN tidewheel_jobs j ON j.number = d.child
 WHERE {tenant} AND d.parent = ? ORDER BY d.child LIMIT ?
 
@@ -90,9 +90,9 @@ WHERE d.child IN (SELECT value FROM json_each(:numbers)) OR p.number IN (SELECT 
 
 -- name: requeue_ended_parents
 -- Somebody may wait for a job that had ended where it came from, and had not been told yet.
-INSERT INTO tidewheel_endings (parent, state)
+INSERT INTO tidewheel_ended_parents (parent, state)
 SELECT p.id, p.state FROM tidewheel_jobs p
 WHERE p.id = ? AND p.state > 2 AND EXISTS (
-    SELECT 1 FROM tidewheel_dependencies d WHERE d.parent = p.id AND d.waits = 1
+    SELECT 1 FROM tidewheel_dependencies d WHERE d.parent = p.id AND d.unresolved = 1
 )
 ON CONFLICT (parent) DO UPDATE SET state = excluded.state

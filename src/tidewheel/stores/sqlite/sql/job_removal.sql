@@ -18,4 +18,4 @@ DELETE FROM tidewheel_steps WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: remove_key
 -- Only its own: with until="finished" another job may hold the key by now.
-DELETE FROM tidewheel_keys WHERE {key} AND number = ?
+DELETE FROM tidewheel_job_keys WHERE {key} AND number = ?

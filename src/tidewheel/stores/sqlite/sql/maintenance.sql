@@ -30,10 +30,10 @@ FROM tidewheel_jobs j
 WHERE j.prune_at IS NOT NULL AND j.prune_at <= ? ORDER BY j.prune_at LIMIT ?
 
 -- name: delete_old_minutes
-DELETE FROM tidewheel_minutes WHERE minute < ?
+DELETE FROM tidewheel_minute_metrics WHERE minute < ?
 
 -- name: delete_old_lane_minutes
-DELETE FROM tidewheel_lane_minutes WHERE minute < ?
+DELETE FROM tidewheel_lane_minute_metrics WHERE minute < ?
 
 -- name: delete_zero_counts
-DELETE FROM tidewheel_counts WHERE n = 0
+DELETE FROM tidewheel_job_counts WHERE n = 0

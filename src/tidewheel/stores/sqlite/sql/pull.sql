@@ -28,7 +28,7 @@ SELECT number FROM tidewheel_jobs INDEXED BY {index}
 WHERE {tenant} AND state = 0 AND blocked = 0 AND topic = ? AND run_at > ? ORDER BY run_at, number LIMIT 1
 
 -- name: count_jobs
-SELECT coalesce(sum(n), 0) FROM tidewheel_counts WHERE {tenant}
+SELECT coalesce(sum(n), 0) FROM tidewheel_job_counts WHERE {tenant}
 
 -- name: first_ready_of_few
 -- Of a tenant with few jobs: the index is always that of tenants.
@@ -44,10 +44,10 @@ WHERE {tenant} AND state = 1 AND topic = ? AND task = ? ORDER BY priority DESC, 
 SELECT id FROM tidewheel_jobs WHERE {tenant} AND number = ?
 
 -- name: counts
-SELECT topic, task, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, task, state
+SELECT topic, task, state, sum(n) FROM tidewheel_job_counts WHERE {tenant} GROUP BY topic, task, state
 
 -- name: counts_of
-SELECT topic, task, state, sum(n) FROM tidewheel_counts
+SELECT topic, task, state, sum(n) FROM tidewheel_job_counts
 WHERE {tenant} AND topic IN (SELECT value FROM json_each(?)) GROUP BY topic, task, state
 
 -- name: unpromoted

@@ -3,10 +3,10 @@
 SELECT coalesce(sum(n) FILTER (WHERE topic = ?), 0), coalesce(sum(n) FILTER (WHERE state < 2), 0),
        coalesce(sum(n) FILTER (WHERE state = 0), 0), coalesce(sum(n) FILTER (WHERE state = 3), 0),
        coalesce(sum(n) FILTER (WHERE state = 4), 0), coalesce(sum(n) FILTER (WHERE state = 5), 0)
-FROM tidewheel_counts
+FROM tidewheel_job_counts
 
 -- name: row_estimate_of_tenant
-SELECT coalesce(sum(n), 0) FROM tidewheel_counts WHERE {tenant}
+SELECT coalesce(sum(n), 0) FROM tidewheel_job_counts WHERE {tenant}
 
 -- name: retrying
 -- How many, up to a limit: the index has nothing else.
@@ -18,11 +18,11 @@ SELECT count(*) FROM (
 SELECT count(*) FROM (SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_blocked WHERE blocked > 0 LIMIT ?)
 
 -- name: topics_of_task
-SELECT DISTINCT topic FROM tidewheel_counts WHERE task = ?
+SELECT DISTINCT topic FROM tidewheel_job_counts WHERE task = ?
 
 -- name: count_from_counters
 -- What counters are kept of has the columns that jobs have.
-SELECT coalesce(sum(j.n), 0) FROM tidewheel_counts j WHERE {tenant} AND {conditions}
+SELECT coalesce(sum(j.n), 0) FROM tidewheel_job_counts j WHERE {tenant} AND {conditions}
 
 -- name: first_and_last
 SELECT * FROM (SELECT number, created_at FROM tidewheel_jobs ORDER BY number LIMIT 1)

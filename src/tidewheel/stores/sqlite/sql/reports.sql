@@ -1,5 +1,5 @@
 -- name: lane_counts
-SELECT topic, task, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, task, state
+SELECT topic, task, state, sum(n) FROM tidewheel_job_counts WHERE {tenant} GROUP BY topic, task, state
 
 -- name: unpromoted_by_lane
 -- Delayed jobs nobody has promoted yet, by lane. Not all of them: without workers there may be a million.
@@ -12,11 +12,11 @@ GROUP BY topic, task
 -- name: lane_events
 SELECT topic, task, sum(enqueued), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(runs), sum(run_us),
        sum(waits), sum(wait_us)
-FROM tidewheel_lane_minutes WHERE minute >= ? GROUP BY topic, task
+FROM tidewheel_lane_minute_metrics WHERE minute >= ? GROUP BY topic, task
 
 -- name: lane_minutes
 -- Of these lanes, which are looked up for each row: the minutes are read in one go.
-SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried FROM tidewheel_lane_minutes
+SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried FROM tidewheel_lane_minute_metrics
 WHERE minute >= ? AND (topic, task) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
 )

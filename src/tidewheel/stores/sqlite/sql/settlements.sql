@@ -1,7 +1,7 @@
 -- name: held
 -- The rows behind some leases. {ids} becomes as many parameters as there are leases. Fence, state and end are judged by the caller in the same transaction.
 SELECT id, number, state, fence, leased_until, topic, task, tenant, run_at, attempt, max_attempts, worker,
-       started_at, cancel_requested, key, key_until, counts_if_lost, blocked, awaited
+       started_at, cancel_requested, key, key_until, counts_if_lost, blocked, has_dependents
 FROM tidewheel_jobs WHERE id IN ({ids})
 
 -- name: complete
@@ -13,7 +13,7 @@ UPDATE tidewheel_jobs
 SET state = 3, finished_at = ?, started_at = coalesce(started_at, ends.column3),
     leased_until = NULL, prune_at = ? + retention_us, suspect = 0, cancel_requested = 0
 FROM (VALUES {rows}) AS ends
-WHERE tidewheel_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ? {awaited}
+WHERE tidewheel_jobs.number = ends.column1 AND fence = ends.column2 AND state = 2 AND leased_until > ? {without_dependents}
 
 -- name: fail
 -- buried: put away by a verb; kept until somebody kicks it.
@@ -50,14 +50,14 @@ WHERE number = :number
 
 -- name: record_ended_parent
 -- Left for who sees to those that wait; it stays as long as they do.
-INSERT INTO tidewheel_endings (parent, state) SELECT id, ? FROM tidewheel_jobs WHERE number = ?
+INSERT INTO tidewheel_ended_parents (parent, state) SELECT id, ? FROM tidewheel_jobs WHERE number = ?
 ON CONFLICT (parent) DO UPDATE SET state = excluded.state
 
 -- name: keep_for_dependents
 UPDATE tidewheel_jobs SET prune_at = NULL WHERE number = ?
 
 -- name: release_key
-DELETE FROM tidewheel_keys WHERE {key} AND number = ?
+DELETE FROM tidewheel_job_keys WHERE {key} AND number = ?
 
 -- name: add_attempt
 INSERT INTO tidewheel_attempts (number, ordinal, attempt, worker, started_at, ended_at, error)

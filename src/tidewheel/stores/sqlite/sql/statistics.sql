@@ -1,5 +1,5 @@
 -- name: counts
-SELECT topic, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, state
+SELECT topic, state, sum(n) FROM tidewheel_job_counts WHERE {tenant} GROUP BY topic, state
 
 -- name: unpromoted
 -- Delayed jobs nobody has promoted yet, because no worker has claimed since they became due.
@@ -15,9 +15,9 @@ SELECT topic, paused_until FROM tidewheel_topics WHERE paused_until > ?
 
 -- name: minutes
 -- Events by minute, durations (5, 6) over the whole time; for those the minute is NULL.
-SELECT minute, metric, 0, n, 0 FROM tidewheel_minutes WHERE minute >= ? AND metric < 5
+SELECT minute, metric, 0, n, 0 FROM tidewheel_minute_metrics WHERE minute >= ? AND metric < 5
 UNION ALL
-SELECT NULL, metric, bucket, sum(n), sum(total) FROM tidewheel_minutes WHERE minute >= ? AND metric >= 5
+SELECT NULL, metric, bucket, sum(n), sum(total) FROM tidewheel_minute_metrics WHERE minute >= ? AND metric >= 5
 GROUP BY metric, bucket
 
 -- name: oldest_waiting
@@ -40,7 +40,7 @@ WITH RECURSIVE levels (topic, task, priority) AS (
     SELECT topic, task, (SELECT priority FROM tidewheel_jobs j
                          WHERE j.state = 1 AND j.topic = lanes.topic AND j.task = lanes.task
                          ORDER BY j.priority DESC LIMIT 1)
-    FROM (SELECT DISTINCT topic, task FROM tidewheel_counts WHERE state = 1 AND n > 0) AS lanes
+    FROM (SELECT DISTINCT topic, task FROM tidewheel_job_counts WHERE state = 1 AND n > 0) AS lanes
     UNION ALL
     SELECT topic, task, (SELECT priority FROM tidewheel_jobs j
                          WHERE j.state = 1 AND j.topic = levels.topic AND j.task = levels.task

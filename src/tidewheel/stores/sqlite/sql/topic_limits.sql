@@ -28,12 +28,12 @@ UPDATE tidewheel_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit
 
 -- name: fit_meter
 -- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as long.
-UPDATE tidewheel_meters SET tat = :furthest
-WHERE (topic, tenant, limit_key) = (:topic, '', '') AND tat > :furthest
+UPDATE tidewheel_rate_meters SET used_until = :furthest
+WHERE (topic, tenant, limit_key) = (:topic, '', '') AND used_until > :furthest
 
 -- name: fit_key_meters
-UPDATE tidewheel_meters SET tat = :furthest
-WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND tat > :furthest
+UPDATE tidewheel_rate_meters SET used_until = :furthest
+WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND used_until > :furthest
 
 -- name: remove
 UPDATE tidewheel_topics SET limits = NULL WHERE topic = ?
@@ -68,27 +68,27 @@ ORDER BY priority DESC, number LIMIT ?
 
 -- name: next_key
 -- The next key of a lane that has due jobs, without a look at the jobs between.
-SELECT tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_lines
+SELECT tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_by_limit_key
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
 ORDER BY tenant, limit_key LIMIT 1
 
 -- name: first_of_key
-SELECT -priority, number, tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_lines
+SELECT -priority, number, tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_by_limit_key
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND {line}
 ORDER BY priority DESC, number LIMIT ?
 
 -- name: head_of_key
 -- Strict order: whoever is first among those that run, are due, or wait again after they were granted once.
-SELECT -priority, number, tenant, limit_key, state, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_in_order
+SELECT -priority, number, tenant, limit_key, state, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_in_key_order
 WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0) AND topic = ? AND {line}
 ORDER BY number LIMIT 1
 
 -- name: meter
-SELECT tat FROM tidewheel_meters WHERE topic = ? AND {line}
+SELECT used_until FROM tidewheel_rate_meters WHERE topic = ? AND {line}
 
 -- name: set_meter
-INSERT INTO tidewheel_meters (topic, tenant, limit_key, tat) VALUES (?, ?, ?, ?)
-ON CONFLICT (topic, tenant, limit_key) DO UPDATE SET tat = excluded.tat
+INSERT INTO tidewheel_rate_meters (topic, tenant, limit_key, used_until) VALUES (?, ?, ?, ?)
+ON CONFLICT (topic, tenant, limit_key) DO UPDATE SET used_until = excluded.used_until
 
 -- name: mark_granted
 -- So that what runs of a limited topic is in the index of such jobs, whether it has a key or not.
@@ -96,4 +96,4 @@ UPDATE tidewheel_jobs SET limit_key = ''
 WHERE number IN (SELECT value FROM json_each(?)) AND limit_key IS NULL
 
 -- name: delete_idle_meters
-DELETE FROM tidewheel_meters WHERE rowid IN (SELECT rowid FROM tidewheel_meters WHERE tat <= ? ORDER BY tat LIMIT ?)
+DELETE FROM tidewheel_rate_meters WHERE rowid IN (SELECT rowid FROM tidewheel_rate_meters WHERE used_until <= ? ORDER BY used_until LIMIT ?)

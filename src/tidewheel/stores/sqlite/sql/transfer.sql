@@ -20,7 +20,7 @@ UNION
 SELECT id, number FROM tidewheel_jobs WHERE number = ?
 
 -- name: key_holder
-SELECT id FROM tidewheel_jobs WHERE number = (SELECT number FROM tidewheel_keys WHERE {key})
+SELECT id FROM tidewheel_jobs WHERE number = (SELECT number FROM tidewheel_job_keys WHERE {key})
 
 -- name: raise_sequence
 UPDATE tidewheel_sequences SET value = max(value, ?) WHERE name = ?

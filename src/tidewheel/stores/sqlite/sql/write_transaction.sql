@@ -1,10 +1,10 @@
--- name: add_to_tidewheel_counts
+-- name: add_to_tidewheel_job_counts
 ON CONFLICT (tenant, topic, task, state) DO UPDATE SET n = n + excluded.n
 
--- name: add_to_tidewheel_minutes
+-- name: add_to_tidewheel_minute_metrics
 ON CONFLICT (minute, metric, bucket) DO UPDATE SET n = n + excluded.n, total = total + excluded.total
 
--- name: add_to_tidewheel_lane_minutes
+-- name: add_to_tidewheel_lane_minute_metrics
 ON CONFLICT (minute, topic, task) DO UPDATE
 SET enqueued = enqueued + excluded.enqueued, completed = completed + excluded.completed,
     failed = failed + excluded.failed, cancelled = cancelled + excluded.cancelled, retried = retried + excluded.retried,

@@ -23,10 +23,10 @@ CREATE TABLE tidewheel_jobs (
     finished_at         INTEGER,
     prune_at            INTEGER,
     suspect             INTEGER NOT NULL DEFAULT 0,
-    counts_if_lost       INTEGER NOT NULL DEFAULT 0,
+    counts_if_lost      INTEGER NOT NULL DEFAULT 0,
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
     blocked             INTEGER NOT NULL DEFAULT 0, -- jobs it waits for
-    awaited             INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it
+    has_dependents      INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it
     timeout_us          INTEGER,
     lease_us            INTEGER,
     retention_us        INTEGER,
@@ -62,13 +62,13 @@ CREATE INDEX tidewheel_jobs_blocked ON tidewheel_jobs (number) WHERE blocked > 0
 CREATE INDEX tidewheel_jobs_leased ON tidewheel_jobs (leased_until) WHERE state = 2;
 CREATE INDEX tidewheel_jobs_expiring ON tidewheel_jobs (expires_at)
     WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
-CREATE INDEX tidewheel_jobs_prunable ON tidewheel_jobs (prune_at) WHERE prune_at IS NOT NULL;
+CREATE INDEX tidewheel_jobs_retention ON tidewheel_jobs (prune_at) WHERE prune_at IS NOT NULL;
 -- For people: newest first, whatever the other states hold.
 CREATE INDEX tidewheel_jobs_pending ON tidewheel_jobs (number) WHERE state < 2;
 CREATE INDEX tidewheel_jobs_completed ON tidewheel_jobs (number) WHERE state = 3;
 CREATE INDEX tidewheel_jobs_topic ON tidewheel_jobs (topic, number);
 -- With the lane, so that those of one are found without looking at the jobs of all others.
-CREATE INDEX tidewheel_jobs_ended_badly ON tidewheel_jobs (state, number, topic, task) WHERE state > 3;
+CREATE INDEX tidewheel_jobs_failed_or_cancelled ON tidewheel_jobs (state, number, topic, task) WHERE state > 3;
 -- In the order in which they are kicked.
 CREATE INDEX tidewheel_jobs_failed ON tidewheel_jobs (topic, finished_at, number, tenant) WHERE state = 4;
 CREATE INDEX tidewheel_jobs_retrying ON tidewheel_jobs (number) WHERE attempt > 0 AND state < 2;
@@ -84,10 +84,10 @@ CREATE INDEX tidewheel_jobs_promoted ON tidewheel_jobs (run_at) WHERE run_at > c
 CREATE INDEX tidewheel_jobs_limited ON tidewheel_jobs (topic, tenant, limit_key)
     WHERE state = 2 AND limit_key IS NOT NULL;
 -- Due jobs by key, so that those of a key without room are passed over together.
-CREATE INDEX tidewheel_jobs_lines ON tidewheel_jobs (topic, task, tenant, limit_key, priority DESC, number)
+CREATE INDEX tidewheel_jobs_by_limit_key ON tidewheel_jobs (topic, task, tenant, limit_key, priority DESC, number)
     WHERE state = 1 AND limit_key IS NOT NULL;
 -- Who is first in strict order.
-CREATE INDEX tidewheel_jobs_in_order ON tidewheel_jobs (topic, tenant, limit_key, number)
+CREATE INDEX tidewheel_jobs_in_key_order ON tidewheel_jobs (topic, tenant, limit_key, number)
     WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0);
 
 -- Bodies live apart: an UPDATE of a row in SQLite rewrites all of it, and a claim must not rewrite 10 kB.
@@ -138,23 +138,23 @@ CREATE TABLE tidewheel_steps (
 
 -- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended.
 CREATE TABLE tidewheel_dependencies (
-    child     INTEGER NOT NULL,
-    parent    BLOB    NOT NULL, -- an id: it may be deleted before the child
-    place     INTEGER NOT NULL, -- in the order in which they were named
-    after_any INTEGER NOT NULL,
-    waits     INTEGER NOT NULL,
+    child      INTEGER NOT NULL,
+    parent     BLOB    NOT NULL, -- an id: it may be deleted before the child
+    position   INTEGER NOT NULL, -- in the order in which they were named
+    after_any  INTEGER NOT NULL,
+    unresolved INTEGER NOT NULL,
     PRIMARY KEY (child, parent)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tidewheel_dependencies_parent ON tidewheel_dependencies (parent, child);
-CREATE INDEX tidewheel_dependencies_waiting ON tidewheel_dependencies (parent, child) WHERE waits = 1;
+CREATE INDEX tidewheel_dependencies_waiting ON tidewheel_dependencies (parent, child) WHERE unresolved = 1;
 
 -- Parents that have ended, until all who wait for them are told. State 6: deleted before it had ended.
-CREATE TABLE tidewheel_endings (
+CREATE TABLE tidewheel_ended_parents (
     parent BLOB    PRIMARY KEY,
     state  INTEGER NOT NULL CHECK (state BETWEEN 3 AND 6)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE tidewheel_keys (
+CREATE TABLE tidewheel_job_keys (
     tenant TEXT    NOT NULL,
     scope  TEXT    NOT NULL, -- the task, or the topic of a job without one
     key    TEXT    NOT NULL,
@@ -170,17 +170,17 @@ CREATE TABLE tidewheel_topics (
 
 -- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
 -- passed mean nothing.
-CREATE TABLE tidewheel_meters (
-    topic     TEXT    NOT NULL,
-    tenant    TEXT    NOT NULL,
-    limit_key TEXT    NOT NULL,
-    tat       INTEGER NOT NULL,
+CREATE TABLE tidewheel_rate_meters (
+    topic      TEXT    NOT NULL,
+    tenant     TEXT    NOT NULL,
+    limit_key  TEXT    NOT NULL,
+    used_until INTEGER NOT NULL,
     PRIMARY KEY (topic, tenant, limit_key)
 ) STRICT;
-CREATE INDEX tidewheel_meters_over ON tidewheel_meters (tat);
+CREATE INDEX tidewheel_rate_meters_used_until ON tidewheel_rate_meters (used_until);
 
 -- Kept with every write, so that statistics never count rows.
-CREATE TABLE tidewheel_counts (
+CREATE TABLE tidewheel_job_counts (
     tenant TEXT    NOT NULL,
     topic  TEXT    NOT NULL,
     task   TEXT    NOT NULL,
@@ -191,7 +191,7 @@ CREATE TABLE tidewheel_counts (
 
 -- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/reports.py).
 -- Of all topics together: an hour is a few thousand rows, however many topics there are.
-CREATE TABLE tidewheel_minutes (
+CREATE TABLE tidewheel_minute_metrics (
     minute INTEGER NOT NULL,
     metric INTEGER NOT NULL,
     bucket INTEGER NOT NULL,
@@ -202,7 +202,7 @@ CREATE TABLE tidewheel_minutes (
 
 -- The same by lane, without the buckets: a row for each minute in which something happened, kept for six hours. The
 -- minute comes first, so that what is written next to each other in time is next to each other in the file.
-CREATE TABLE tidewheel_lane_minutes (
+CREATE TABLE tidewheel_lane_minute_metrics (
     minute    INTEGER NOT NULL,
     topic     TEXT    NOT NULL,
     task      TEXT    NOT NULL,
@@ -249,7 +249,7 @@ CREATE INDEX tidewheel_documents_newest ON tidewheel_documents (kind, created_at
 CREATE INDEX tidewheel_documents_expiring ON tidewheel_documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
 
 -- Processes that want to be woken: a datagram to this port on the loopback interface.
-CREATE TABLE tidewheel_listeners (
+CREATE TABLE tidewheel_wakeup_listeners (
     port     INTEGER PRIMARY KEY,
     ready    INTEGER NOT NULL,
     finished INTEGER NOT NULL,
