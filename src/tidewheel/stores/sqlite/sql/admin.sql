@@ -1,5 +1,5 @@
 -- name: find
--- {columns} are the fields of settling.py's Row.
+-- {columns}: the fields of the row type in settlements.py.
 SELECT {columns} FROM tidewheel_jobs WHERE {tenant} AND id = ?
 
 -- name: requeue
@@ -20,7 +20,7 @@ SELECT number FROM tidewheel_job_keys WHERE {key}
 DELETE FROM tidewheel_results WHERE number = ?
 
 -- name: delete_progress
--- The checkpoint stays: the next run goes on from there.
+-- The checkpoint stays, because the next run continues from it.
 UPDATE tidewheel_progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE number = ?
 
 -- name: request_cancel

@@ -2,23 +2,24 @@
 SELECT id, state, has_dependents FROM tidewheel_jobs WHERE {tenant} AND id = ?
 
 -- name: is_visible
--- Whether the maker of a new job may meet this one, which is of the same tenant. The write lock is held: what is true
--- here is true of the write.
+-- Whether the caller that enqueues a new job may see this one, which has the same tenant. The write lock is held, so
+-- the result is still true at the write.
 SELECT EXISTS (SELECT 1 FROM tidewheel_jobs j WHERE j.id = ? AND {condition})
 
 -- name: add_dependency
 INSERT INTO tidewheel_dependencies (child, parent, position, after_any, unresolved) VALUES (?, ?, ?, ?, ?)
 
 -- name: set_has_dependents
--- It stays as long as somebody runs after it: its time is told again when the last of them is gone.
+-- A job is kept as long as jobs run after it. clear_has_dependents sets prune_at when the last of them is gone.
 UPDATE tidewheel_jobs SET has_dependents = 1, prune_at = NULL WHERE id = ?
 
 -- name: block
--- Of a job that was just written as if it had no parents, or is to be run once more.
+-- For a job that was just written as if it had no parents, or that was requeued.
 UPDATE tidewheel_jobs SET blocked = ?, state = 0 WHERE number = ?
 
 -- name: restore_parents
--- Parents that have ended by now are over, however they did.
+-- For a requeued job: it waits only for parents that have not ended yet. Others count as resolved in whatever state
+-- they ended.
 UPDATE tidewheel_dependencies
 SET unresolved = EXISTS (SELECT 1 FROM tidewheel_jobs p WHERE p.id = tidewheel_dependencies.parent AND p.state < 3)
 WHERE child = ?
@@ -35,7 +36,8 @@ SELECT coalesce(sum(unresolved), 0) FROM tidewheel_dependencies WHERE child = ?
 SELECT parent, state FROM tidewheel_ended_parents ORDER BY parent LIMIT 1
 
 -- name: unresolved_children
--- {columns} are those of settling.py's Row; a child that has ended by itself is told, too, and left alone.
+-- {columns}: the fields of the row type in settlements.py. Includes children that have ended
+-- already: the caller marks them as resolved and does not change their jobs.
 SELECT d.child, d.after_any, {columns}
 FROM tidewheel_dependencies d JOIN tidewheel_jobs ON number = d.child
 WHERE d.parent = ? AND d.unresolved = 1 ORDER BY d.child LIMIT ?
@@ -59,7 +61,7 @@ SELECT DISTINCT parent FROM tidewheel_dependencies WHERE child IN (SELECT value 
 DELETE FROM tidewheel_dependencies WHERE child IN (SELECT value FROM json_each(?))
 
 -- name: clear_has_dependents
--- Nobody runs after it any more: its time is what it would have been.
+-- No job runs after it any more: prune_at becomes what it would have been.
 UPDATE tidewheel_jobs
 SET has_dependents = 0, prune_at = CASE WHEN state < 3 OR buried = 1 THEN NULL
                                  WHEN state = 4 THEN finished_at + retention_failed_us
@@ -84,12 +86,12 @@ SELECT count(*) FROM (
 )
 
 -- name: imported_parents
--- Of jobs that came from another store, before their parents or after them: who is awaited by now.
+-- For imported jobs, which may come before or after their parents: the parents among all jobs that are here now.
 SELECT DISTINCT p.id FROM tidewheel_dependencies d JOIN tidewheel_jobs p ON p.id = d.parent
 WHERE d.child IN (SELECT value FROM json_each(:numbers)) OR p.number IN (SELECT value FROM json_each(:numbers))
 
 -- name: requeue_ended_parents
--- Somebody may wait for a job that had ended where it came from, and had not been told yet.
+-- A parent may have ended in the other store, before that was applied to all its children.
 INSERT INTO tidewheel_ended_parents (parent, state)
 SELECT p.id, p.state FROM tidewheel_jobs p
 WHERE p.id = ? AND p.state > 2 AND EXISTS (

@@ -1,4 +1,4 @@
--- An expired document is as good as gone, whether or not it was pruned already.
+-- An expired document counts as deleted, whether or not it was pruned already.
 
 -- name: write
 INSERT INTO tidewheel_documents AS d (kind, id, body, created_at, updated_at, expires_at, version)

@@ -1,5 +1,5 @@
 -- name: take_key
--- No row comes back when the key is taken.
+-- Returns no row if the key is taken.
 INSERT INTO tidewheel_job_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
 ON CONFLICT (tenant, scope, key) DO NOTHING
 RETURNING number
@@ -9,7 +9,7 @@ SELECT j.number, j.id, j.state, j.created_at, j.run_at, j.attempt, j.tenant, j.t
 FROM tidewheel_jobs j WHERE j.number = (SELECT number FROM tidewheel_job_keys WHERE {key})
 
 -- name: has_saved
--- Whether a run left something that belongs to the payload it had.
+-- Whether a run saved a checkpoint or steps, which belong to the payload it had.
 SELECT EXISTS (SELECT 1 FROM tidewheel_progress WHERE number = :number AND checkpoint IS NOT NULL)
     OR EXISTS (SELECT 1 FROM tidewheel_steps WHERE number = :number)
 

@@ -51,7 +51,7 @@ LEFT JOIN tidewheel_job_keys k
 WHERE j.key IS NOT NULL AND k.number IS NULL AND NOT (j.key_until = 1 AND j.state > 2)
 
 -- name: running_leased
--- A constraint says so, too; this is for tables on which somebody dropped or disabled it.
+-- A constraint enforces it, too. This is for files on which constraints were disabled.
 SELECT printf('job %d runs without a lease', number) FROM tidewheel_jobs WHERE state = 2 AND leased_until IS NULL
 
 -- name: attempts_within_bounds
@@ -59,7 +59,7 @@ SELECT printf('job %d had %d attempts of %d', number, attempt, max_attempts)
 FROM tidewheel_jobs WHERE attempt > max_attempts
 
 -- name: retention_respected
--- Too early loses a job that is to be kept; too late, or never, keeps what is to go.
+-- A time that is too early loses a job; one that is too late, or missing, keeps it for too long.
 SELECT printf('job %d is not to be pruned when its retention ends', number) FROM tidewheel_jobs
 WHERE prune_at IS NOT CASE WHEN state < 3 OR has_dependents OR (state = 4 AND buried) THEN NULL
                            WHEN state = 4 THEN finished_at + retention_failed_us
@@ -70,7 +70,7 @@ SELECT printf('sequence %s is behind', name) FROM tidewheel_sequences
 WHERE value < (SELECT max(CASE tidewheel_sequences.name WHEN 'fence' THEN fence ELSE number END) FROM tidewheel_jobs)
 
 -- name: sequences_present
--- Without them no job is numbered, or no lease told from an older one.
+-- Without them, jobs get no number and leases no fence.
 SELECT printf('sequence %s is missing', name)
 FROM (SELECT 'fence' AS name UNION ALL SELECT 'number')
 WHERE name NOT IN (SELECT name FROM tidewheel_sequences)
@@ -84,7 +84,8 @@ WHERE j.error_summary IS NULL
 SELECT printf('job %d says it waits for %d jobs, there are %d', j.number, j.blocked,
               (SELECT coalesce(sum(d.unresolved), 0) FROM tidewheel_dependencies d WHERE d.child = j.number))
 FROM tidewheel_jobs j
-WHERE j.state < 2 AND j.blocked <> (SELECT coalesce(sum(d.unresolved), 0) FROM tidewheel_dependencies d WHERE d.child = j.number)
+WHERE j.state < 2
+    AND j.blocked <> (SELECT coalesce(sum(d.unresolved), 0) FROM tidewheel_dependencies d WHERE d.child = j.number)
 
 -- name: blocked_jobs_have_parents
 SELECT printf('job %d waits for a job that has ended or is gone', j.number)

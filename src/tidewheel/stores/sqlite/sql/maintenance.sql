@@ -1,9 +1,9 @@
 -- name: expired_leases
--- '<=': at its end a lease no longer holds, and its holder is refused from the same instant.
+-- '<=', because a lease no longer holds at its end: its holder is refused from the same moment.
 SELECT id, correlation_id FROM tidewheel_jobs WHERE state = 2 AND leased_until <= ? ORDER BY leased_until LIMIT ?
 
 -- name: count_timeout
--- Of a job that ends with its lease.
+-- For a job that ends together with its lease.
 UPDATE tidewheel_jobs SET attempt = ?, timeouts = timeouts + 1 WHERE number = ?
 
 -- name: return_to_ready
@@ -19,8 +19,8 @@ WHERE state < 2 AND attempt = 0 AND expires_at IS NOT NULL AND expires_at <= ?
 ORDER BY expires_at LIMIT ?
 
 -- name: overdue_jobs
--- In the order of the index. Whatever else keeps a job from being removed is to be said here.
--- size: what is freed with it, near enough; the length of a value is told without reading it.
+-- Jobs whose retention has ended, in the order of the index. Anything that keeps a job from being removed belongs into
+-- this condition. size: about how many bytes are freed. length() does not read the value.
 SELECT j.number, j.state, j.tenant, j.topic, j.task, j.key,
        coalesce((SELECT length(b.payload) FROM tidewheel_bodies b WHERE b.number = j.number), 0)
        + coalesce((SELECT length(r.result) FROM tidewheel_results r WHERE r.number = j.number), 0)

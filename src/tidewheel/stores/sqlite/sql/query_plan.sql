@@ -1,5 +1,5 @@
 -- name: row_estimates
--- How many jobs there are of a topic, and in which stored state, whoever's they are.
+-- How many jobs a topic has, and how many each stored state has, for all tenants together.
 SELECT coalesce(sum(n) FILTER (WHERE topic = ?), 0), coalesce(sum(n) FILTER (WHERE state < 2), 0),
        coalesce(sum(n) FILTER (WHERE state = 0), 0), coalesce(sum(n) FILTER (WHERE state = 3), 0),
        coalesce(sum(n) FILTER (WHERE state = 4), 0), coalesce(sum(n) FILTER (WHERE state = 5), 0)
@@ -9,7 +9,7 @@ FROM tidewheel_job_counts
 SELECT coalesce(sum(n), 0) FROM tidewheel_job_counts WHERE {tenant}
 
 -- name: retrying
--- How many, up to a limit: the index has nothing else.
+-- How many, up to a limit. The index has no other jobs.
 SELECT count(*) FROM (
     SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_retrying WHERE attempt > 0 AND state < 2 LIMIT ?
 )
@@ -21,7 +21,7 @@ SELECT count(*) FROM (SELECT 1 FROM tidewheel_jobs INDEXED BY tidewheel_jobs_blo
 SELECT DISTINCT topic FROM tidewheel_job_counts WHERE task = ?
 
 -- name: count_from_counters
--- What counters are kept of has the columns that jobs have.
+-- A row of counters has the same column names as a job, so the same conditions apply.
 SELECT coalesce(sum(j.n), 0) FROM tidewheel_job_counts j WHERE {tenant} AND {conditions}
 
 -- name: first_and_last

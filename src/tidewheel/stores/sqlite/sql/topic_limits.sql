@@ -2,7 +2,7 @@
 SELECT topic, limits FROM tidewheel_topics WHERE limits IS NOT NULL ORDER BY topic LIMIT ?
 
 -- name: limited_unpaused_topics
--- Those that are not paused.
+-- Only topics that are not paused.
 SELECT topic, limits FROM tidewheel_topics
 WHERE limits IS NOT NULL AND (paused_until IS NULL OR paused_until <= ?) ORDER BY topic LIMIT ?
 
@@ -23,11 +23,11 @@ INSERT INTO tidewheel_topics (topic, limits) VALUES (?, ?)
 ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits
 
 -- name: mark_running
--- What runs when a limit is set counts, too: from now on it is in the index of such jobs.
+-- Jobs that run when a limit is set count, too. An empty limit key puts them into the index of running limited jobs.
 UPDATE tidewheel_jobs SET limit_key = '' WHERE state = 2 AND topic = ? AND limit_key IS NULL
 
 -- name: fit_meter
--- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as long.
+-- Use under the previous rate may reach hours further ahead than this rate allows, and would block the topic as long.
 UPDATE tidewheel_rate_meters SET used_until = :furthest
 WHERE (topic, tenant, limit_key) = (:topic, '', '') AND used_until > :furthest
 
@@ -39,15 +39,15 @@ WHERE topic = :topic AND (tenant, limit_key) > ('', '') AND used_until > :furthe
 UPDATE tidewheel_topics SET limits = NULL WHERE topic = ?
 
 -- name: delete_plain_topic
--- A row that says nothing would make every claim look at it.
+-- A row without limits and pause has no effect, and every claim would read it.
 DELETE FROM tidewheel_topics WHERE topic = ? AND limits IS NULL AND paused_until IS NULL
 
 -- name: delete_ended_pauses
--- Those that have ended, for the same reason.
+-- For the same reason.
 DELETE FROM tidewheel_topics WHERE limits IS NULL AND paused_until <= ?
 
 -- name: fair_topics
--- Their jobs are found by tenant, which takes a limit key: those without one get an empty one.
+-- Jobs of fair topics are found by tenant in an index of limit keys: a job without a limit key gets an empty one.
 SELECT topic FROM tidewheel_topics WHERE limits IS NOT NULL AND json_extract(limits, '$.fair')
 
 -- name: running
@@ -67,7 +67,7 @@ WHERE state = 1 AND topic = ? AND task = ?
 ORDER BY priority DESC, number LIMIT ?
 
 -- name: next_key
--- The next key of a lane that has due jobs, without a look at the jobs between.
+-- The next limit key of a lane that has due jobs, without reading the jobs between.
 SELECT tenant, limit_key FROM tidewheel_jobs INDEXED BY tidewheel_jobs_by_limit_key
 WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND (tenant, limit_key) > (?, ?)
 ORDER BY tenant, limit_key LIMIT 1
@@ -78,7 +78,7 @@ WHERE state = 1 AND limit_key IS NOT NULL AND topic = ? AND task = ? AND {line}
 ORDER BY priority DESC, number LIMIT ?
 
 -- name: head_of_key
--- Strict order: whoever is first among those that run, are due, or wait again after they were granted once.
+-- For strict order: the first of the jobs that are running, due, or waiting again after a claim.
 SELECT -priority, number, tenant, limit_key, state, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_in_key_order
 WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0) AND topic = ? AND {line}
 ORDER BY number LIMIT 1
@@ -91,9 +91,11 @@ INSERT INTO tidewheel_rate_meters (topic, tenant, limit_key, used_until) VALUES 
 ON CONFLICT (topic, tenant, limit_key) DO UPDATE SET used_until = excluded.used_until
 
 -- name: mark_granted
--- So that what runs of a limited topic is in the index of such jobs, whether it has a key or not.
+-- An empty limit key puts running jobs without one into the index of running limited jobs.
 UPDATE tidewheel_jobs SET limit_key = ''
 WHERE number IN (SELECT value FROM json_each(?)) AND limit_key IS NULL
 
 -- name: delete_idle_meters
-DELETE FROM tidewheel_rate_meters WHERE rowid IN (SELECT rowid FROM tidewheel_rate_meters WHERE used_until <= ? ORDER BY used_until LIMIT ?)
+DELETE FROM tidewheel_rate_meters WHERE rowid IN (
+    SELECT rowid FROM tidewheel_rate_meters WHERE used_until <= ? ORDER BY used_until LIMIT ?
+)

@@ -1,5 +1,5 @@
 -- name: export
--- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. Of all tenants.
+-- The columns of get in job_queries.sql, followed by columns that no other query returns. For jobs of all tenants.
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
        j.headers, j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
        EXISTS (SELECT 1 FROM tidewheel_attempts a WHERE a.number = j.number),
@@ -14,7 +14,7 @@ WHERE j.number < ?
 ORDER BY j.number DESC LIMIT ?
 
 -- name: existing
--- The jobs that have this id or this number, whoever's they are.
+-- The jobs that have this id or this number, of any tenant.
 SELECT id, number FROM tidewheel_jobs WHERE id = ?
 UNION
 SELECT id, number FROM tidewheel_jobs WHERE number = ?

@@ -6,7 +6,7 @@ SET host = excluded.host, pid = excluded.pid, version = excluded.version, starte
     seen_at = excluded.seen_at, details = excluded.details
 
 -- name: deregister
--- Only its own entry: a worker that was restarted under the same name may have beaten already.
+-- Only its own entry: a worker that was restarted under the same name may have sent a heartbeat already.
 DELETE FROM tidewheel_workers WHERE name = ? AND started_at = ?
 
 -- name: workers

@@ -15,7 +15,7 @@ SET enqueued = enqueued + excluded.enqueued, completed = completed + excluded.co
 UPDATE tidewheel_sequences SET value = value + ? WHERE name = ? RETURNING value
 
 -- name: last_lock_pause
--- When nobody could write for long, the last time (gaps.py); NULLs if never.
+-- The last pause in which the write lock was held for long (see write_transaction.py); NULLs if there was none.
 SELECT (SELECT value FROM tidewheel_sequences WHERE name = 'gap_began'),
        (SELECT value FROM tidewheel_sequences WHERE name = 'gap_ended')
 
