@@ -302,7 +302,7 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
 
 
 def parent_ended(transaction: Transaction, row: Row, state: int) -> None:
-    """Those who wait for it are to be told, at the end of the call (``depending.release``)."""
+    """Those who wait for it are to be told, at the end of the call (``dependencies.release``)."""
     transaction.connection.execute(_sql["record_ended_parent"], (int(state), row.number))
     transaction.parents_ended = True
 

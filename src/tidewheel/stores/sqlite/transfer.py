@@ -36,7 +36,7 @@ _job_queries_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
 _whole_sql = _sql["export"].format(columns=_job_queries_sql["columns"])
 
 _UNSHOWN: Final = 7
-"""Columns of ``whole`` after those of ``get``."""
+"""Columns of ``export`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[dict[int | None, KeyLifetime | None]] = {None: None} | {
     code: lifetime for lifetime, code in KEY_UNTIL.items()
