@@ -57,7 +57,7 @@ _SQLITE: Final = (
     SELECT number, CAST('null' AS BLOB) FROM tidewheel_jobs WHERE number BETWEEN -{last} AND -{first}
     """,
     """
-    INSERT INTO tidewheel_counts (tenant, topic, task, state, n)
+    INSERT INTO tidewheel_job_counts (tenant, topic, task, state, n)
     SELECT 'root', topic, 'work', 3, count(*) FROM tidewheel_jobs WHERE number BETWEEN -{last} AND -{first}
     GROUP BY topic ON CONFLICT DO UPDATE SET n = n + excluded.n
     """,

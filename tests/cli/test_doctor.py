@@ -172,7 +172,7 @@ def test_leases_that_nobody_ends_are_told(run: Run, project: Project) -> None:
         "UPDATE tidewheel_jobs SET state = 2, leased_until = created_at - 60000000, claimed_at = created_at, "
         "fence = 1, worker = 'gone'",
     )
-    damage(project, "UPDATE tidewheel_counts SET state = 2 WHERE state = 1")
+    damage(project, "UPDATE tidewheel_job_counts SET state = 2 WHERE state = 1")
     damage(project, "UPDATE tidewheel_sequences SET value = 1 WHERE name = 'fence'")
     told = run("doctor", "--url", project.url, "--json")
     assert told.code == 1
@@ -231,7 +231,7 @@ def test_a_server_that_is_in_doubt_is_still_well(run: Run, postgres_url: str) ->
 def test_damage_is_told_and_not_repaired(run: Run, project: Project) -> None:
     """Exit code 1, and the same again the next time."""
     run("enqueue", "mail", "{}", "--url", project.url)
-    damage(project, "UPDATE tidewheel_counts SET n = n + 1")
+    damage(project, "UPDATE tidewheel_job_counts SET n = n + 1")
     damage(project, "UPDATE tidewheel_sequences SET value = 0 WHERE name = 'number'")
     for _ in range(2):
         answer = run("doctor", "--url", project.url)
@@ -259,7 +259,7 @@ def test_damage_on_a_server_is_told(run: Run, postgres: PostgresServer) -> None:
 def test_names_of_others_are_not_obeyed_by_the_terminal(run: Run, project: Project) -> None:
     """Topics, paths and names of transactions may hold anything; a report is kept and read on terminals."""
     run("enqueue", "mail", "{}", "--url", project.url)
-    for table in ("jobs", "counts"):
+    for table in ("jobs", "job_counts"):
         damage(project, f"UPDATE tidewheel_{table} SET topic = 'a' || char(27) || ']0;owned' || char(7, 10)")  # noqa: S608
     for output in (("--output", "report.md"), ()):
         answer = run("doctor", "--url", project.url, *output)
@@ -522,7 +522,7 @@ def test_a_damaged_store_is_wrong_also_when_no_promise_was_broken(
 ) -> None:
     """Both are said, and the exit code is that of the worse."""
     run("enqueue", "mail", "{}", "--url", project.url)
-    damage(project, "UPDATE tidewheel_counts SET n = n + 1")
+    damage(project, "UPDATE tidewheel_job_counts SET n = n + 1")
     pretend()
     answer = run("doctor", "--verify", "--url", project.url)
     assert answer.code == 1

@@ -94,6 +94,8 @@ def test_what_the_dockerfile_copies_makes_a_whole_wheel(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for needed in ("server/ui/assets/index.html", "stores/postgres/migrations/0001_tables.sql", "py.typed"):
         assert f"tidewheel/{needed}" in names
+    statements = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.sql")}
+    assert statements - names == set()
 
 
 # -- the compose file ---------------------------------------------------------------------------------------

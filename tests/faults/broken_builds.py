@@ -35,8 +35,8 @@ BUILDS = {
     ),
     "SQLite without the check of the fence": (
         Cut("stores/sqlite/settlements.py", "        or row.fence != lease.fence\n"),
-        Cut("stores/sqlite/sql/settle.sql", "fence = ends.column2 AND "),
-        Cut("stores/sqlite/sql/settle.sql", "fence = :fence AND "),
+        Cut("stores/sqlite/sql/settlements.sql", "fence = ends.column2 AND "),
+        Cut("stores/sqlite/sql/settlements.sql", "fence = :fence AND "),
     ),
     "memory without the check of the fence": (
         Cut("stores/memory/job_table.py", " or job.fence != lease.fence"),

@@ -39,14 +39,14 @@ OF_ITS_CHILD = (
 OVER_ALL = "part of the store's own check, which is about all tenants"
 
 UNSEEN = {
-    "sqlite/limit.sql:first_of_line#1": "each row that is found names its tenant, and is judged by that",
+    "sqlite/topic_limits.sql:first_of_key#1": "each row that is found names its tenant and is judged by it",
     "postgres/0011_limits.sql:first_of_lines#1": "matters behind a thousand jobs, which this suite has not",
     "sqlite/tenant_scope.py:find#1": WHERE_TO_LOOK,
-    "sqlite/select.sql:crowd_of_tenant#1": WHERE_TO_LOOK,
-    "sqlite/remove.sql:remove_key#1": BESIDE_AN_ID,
-    "sqlite/settle.sql:release_key#1": BESIDE_AN_ID,
+    "sqlite/query_plan.sql:row_estimate_of_tenant#1": WHERE_TO_LOOK,
+    "sqlite/job_removal.sql:remove_key#1": BESIDE_AN_ID,
+    "sqlite/settlements.sql:release_key#1": BESIDE_AN_ID,
     "postgres/answer.sql:newest#1": "of the jobs of one key at most one is unfinished, and one is no group",
-    "sqlite/pull.sql:how_many#1": WHERE_TO_LOOK,
+    "sqlite/pull.sql:count_jobs#1": WHERE_TO_LOOK,
     "sqlite/pull.py:_index#2": WHERE_TO_LOOK,
     "sqlite/pull.py:_index#3": WHERE_TO_LOOK,
     "postgres/database.py:Database.fetch_for_each#0": "names the tenant to policies; tests of those see it",
@@ -218,7 +218,9 @@ def test_sqlite_compares_tenants_in_one_place() -> None:
     comparison = re.compile(r"\b(tenant|scope)\s*(=|<|>|!|\bIN\b|\bIS\b|\bLIKE\b|\bGLOB\b)", re.IGNORECASE)
     directory = SOURCES / "sqlite"
     for path in sorted((directory / "sql").glob("*.sql")):
-        if path.name == "check.sql":  # about all tenants: whether keys belong to the jobs that hold them
+        if (
+            path.name == "integrity_checks.sql"
+        ):  # about all tenants: whether keys belong to the jobs that hold them
             continue
         statements = re.sub(r"--.*", "", path.read_text("utf-8"))
         assert not comparison.search(statements), f"{path.name}: use {{tenant}} or {{key}}, tenant_scope.py"

@@ -11,11 +11,12 @@ from importlib.resources import files
 class Queries:
     """The statements of one file, by name: ``queries["claim"]``."""
 
-    def __init__(self, package: str, file_name: str) -> None:
-        self._where = f"{package}/{file_name}"
+    def __init__(self, package: str, path: str) -> None:
+        """``path``: where the file is inside the package, with slashes, such as ``sql/claims.sql``."""
+        self._where = f"{package}/{path}"
         self._statements: dict[str, str] = {}
         name = None
-        for line in files(package).joinpath(file_name).read_text("utf-8").splitlines():
+        for line in files(package).joinpath(*path.split("/")).read_text("utf-8").splitlines():
             if line.startswith("-- name: "):
                 name = line.removeprefix("-- name: ").strip()
                 if name in self._statements:

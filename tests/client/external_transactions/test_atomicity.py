@@ -58,7 +58,7 @@ def refusing(which: int) -> Callable[..., int]:
 
 
 def written(connection: sqlite3.Connection) -> list[list[object]]:
-    tables = ("tidewheel_jobs", "tidewheel_bodies", "tidewheel_keys", "tidewheel_counts")
+    tables = ("tidewheel_jobs", "tidewheel_bodies", "tidewheel_job_keys", "tidewheel_job_counts")
     return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]  # noqa: S608 - ours
 
 

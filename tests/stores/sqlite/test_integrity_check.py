@@ -27,14 +27,14 @@ from tidewheel.stores.sqlite import SqliteStore
     ("damage", "words"),
     [
         ("DELETE FROM tidewheel_bodies WHERE number = 1", "job 1 has no body"),
-        ("DELETE FROM tidewheel_counts", "there are"),
-        ("UPDATE tidewheel_counts SET n = n + 1", "says"),
-        ("DELETE FROM tidewheel_keys", "has lost its key"),
+        ("DELETE FROM tidewheel_job_counts", "there are"),
+        ("UPDATE tidewheel_job_counts SET n = n + 1", "says"),
+        ("DELETE FROM tidewheel_job_keys", "has lost its key"),
         (
             "UPDATE tidewheel_jobs SET prune_at = 1 WHERE state = 3",
             "not to be pruned when its retention ends",
         ),
-        ("UPDATE tidewheel_keys SET number = 2", "does not hold it"),
+        ("UPDATE tidewheel_job_keys SET number = 2", "does not hold it"),
         ("UPDATE tidewheel_jobs SET attempt = 9 WHERE number = 1", "had 9 attempts of 3"),
         ("UPDATE tidewheel_sequences SET value = 0 WHERE name = 'number'", "sequence number is behind"),
         ("UPDATE tidewheel_sequences SET value = 0 WHERE name = 'fence'", "sequence fence is behind"),

@@ -57,7 +57,7 @@ async def test_many_who_migrate_at_once_do_it_once(path: Path) -> None:
     """A deployment starts all its processes together."""
     stores = [SqliteStore(f"sqlite:///{path}") for _ in range(8)]
     done = await asyncio.gather(*(_open(store) for store in stores))
-    assert sorted(done) == [[]] * 7 + [["0001_first"]]
+    assert sorted(done) == [[]] * 7 + [["0001_tables"]]
     for store in stores:
         await store.close()
 
@@ -133,8 +133,8 @@ async def test_what_a_migration_would_do_can_be_asked_first(path: Path) -> None:
     """Asking makes no table."""
     store = SqliteStore(f"sqlite:///{path}")
     await store.open()
-    assert await store.missing_steps() == await store.missing_steps() == ["0001_first"]
-    assert await store.migrate() == ["0001_first"]
+    assert await store.missing_steps() == await store.missing_steps() == ["0001_tables"]
+    assert await store.migrate() == ["0001_tables"]
     assert await store.missing_steps() == []
     await store.close()
 

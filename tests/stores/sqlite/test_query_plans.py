@@ -27,41 +27,41 @@ from tidewheel.stores.sqlite import SqliteStore, job_queries
 from tidewheel.stores.sqlite.tenant_scope import find
 
 QUERIES = {
-    name: Queries("tidewheel.stores.sqlite.sql", f"{name}.sql")
-    for name in ("claim", "prune", "pull", "rescue", "settle", "stats")
+    name: Queries("tidewheel.stores.sqlite", f"sql/{name}.sql")
+    for name in ("claims", "maintenance", "pull", "settlements", "statistics")
 }
 
 TOPIC_FEW = Compare(Field.TOPIC, Comparison.EQUAL, "few")
-ENDED_BADLY_OR_RUNNING = Not(AnyOf((InState(State.PENDING), InState(State.COMPLETED))))
+NOT_PENDING_OR_COMPLETED = Not(AnyOf((InState(State.PENDING), InState(State.COMPLETED))))
 TOPIC_NONE = Compare(Field.TOPIC, Comparison.EQUAL, "none")
 
 
 @pytest.mark.parametrize(
     ("file", "name", "index"),
     [
-        ("claim", "ready_of_lane", "tidewheel_jobs_ready"),
-        ("claim", "promote", "tidewheel_jobs_waiting"),
-        ("claim", "tasks_of_topic", "tidewheel_jobs_ready"),
-        ("claim", "lane_has_ready", "tidewheel_jobs_ready"),
-        ("claim", "what_is_due", "tidewheel_jobs_waiting"),
-        ("claim", "what_is_due", "tidewheel_jobs_leased"),
-        ("claim", "what_is_due", "tidewheel_jobs_expiring"),
-        ("rescue", "ended_leases", "tidewheel_jobs_leased"),
-        ("rescue", "expired", "tidewheel_jobs_expiring"),
-        ("prune", "prunable", "tidewheel_jobs_prunable"),
-        ("settle", "cancelling", "tidewheel_jobs_leased"),
-        ("stats", "due_but_waiting", "tidewheel_jobs_waiting"),
-        ("stats", "blocked", "tidewheel_jobs_blocked"),
-        ("stats", "oldest_waiting", "tidewheel_jobs_waiting"),
-        ("stats", "oldest_promoted", "tidewheel_jobs_promoted"),
-        ("stats", "first_prompt", "tidewheel_jobs_pending"),
-        ("stats", "next_of_priority", "tidewheel_jobs_ready"),
-        ("pull", "failed_first", "tidewheel_jobs_failed"),
-        ("pull", "delayed_first", "tidewheel_jobs_delayed"),
+        ("claims", "ready_of_lane", "tidewheel_jobs_ready"),
+        ("claims", "promote", "tidewheel_jobs_waiting"),
+        ("claims", "tasks_of_topic", "tidewheel_jobs_ready"),
+        ("claims", "lane_has_ready", "tidewheel_jobs_ready"),
+        ("claims", "next_deadlines", "tidewheel_jobs_waiting"),
+        ("claims", "next_deadlines", "tidewheel_jobs_leased"),
+        ("claims", "next_deadlines", "tidewheel_jobs_expiring"),
+        ("maintenance", "expired_leases", "tidewheel_jobs_leased"),
+        ("maintenance", "expired_jobs", "tidewheel_jobs_expiring"),
+        ("maintenance", "overdue_jobs", "tidewheel_jobs_retention"),
+        ("settlements", "cancel_requests", "tidewheel_jobs_leased"),
+        ("statistics", "unpromoted", "tidewheel_jobs_waiting"),
+        ("statistics", "blocked", "tidewheel_jobs_blocked"),
+        ("statistics", "oldest_waiting", "tidewheel_jobs_waiting"),
+        ("statistics", "oldest_promoted", "tidewheel_jobs_promoted"),
+        ("statistics", "first_never_delayed", "tidewheel_jobs_pending"),
+        ("statistics", "next_of_priority", "tidewheel_jobs_ready"),
+        ("pull", "failed_by_time", "tidewheel_jobs_failed"),
+        ("pull", "delayed_by_time", "tidewheel_jobs_delayed"),
         ("pull", "first_failed", "tidewheel_jobs_failed"),
         ("pull", "first_delayed", "tidewheel_jobs_delayed"),
         ("pull", "first_ready_of_lane", "tidewheel_jobs_ready"),
-        ("pull", "due_but_waiting_in", "tidewheel_jobs_delayed"),
+        ("pull", "unpromoted_in_topics", "tidewheel_jobs_delayed"),
         ("pull", "lowest_priorities", "tidewheel_jobs_ready"),
         ("pull", "urgent", "tidewheel_jobs_ready"),
     ],
@@ -89,7 +89,7 @@ async def test_a_tenants_longest_wait_is_found_by_either_index(
 ) -> None:
     """Whichever has fewer jobs to look at; SQLite refuses an index that cannot serve."""
     connection = sqlite3.connect(path)
-    statement = QUERIES["stats"]["oldest_of_tenant"].replace("{index}", index)
+    statement = QUERIES["statistics"]["oldest_of_tenant"].replace("{index}", index)
     assert any(index in step for step in _plan(connection, statement, "acme"))
     connection.close()
 
@@ -106,7 +106,8 @@ def _plan(connection: sqlite3.Connection, statement: str, tenant: str | None, in
 async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: SqliteStore, path: Path) -> None:
     """Also from one priority to the next: a level costs the same, however many jobs are in it."""
     connection = sqlite3.connect(path)
-    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES['stats']['heads']}", (1,))]
+    statement = f"EXPLAIN QUERY PLAN {QUERIES['statistics']['first_of_lanes']}"
+    plan = [row[3] for row in connection.execute(statement, (1,))]
     connection.close()
     jobs = [step for step in plan if "tidewheel_jobs" in step]
     assert len(jobs) == 3
@@ -118,11 +119,11 @@ async def test_the_first_job_of_each_lane_is_looked_up_in_the_index(store: Sqlit
     ("file", "name", "parameters"),
     [
         (
-            "claim",
+            "claims",
             "grant",
             {"first_fence": 1, "now": 0, "lease_us": 1, "worker": "w", "counts_if_lost": 0, "numbers": "[]"},
         ),
-        ("settle", "complete", (0, 0, 1, 1, 0, 0)),
+        ("settlements", "complete", (0, 0, 1, 1, 0, 0)),
     ],
 )
 async def test_granting_and_completing_find_rows_by_number(
@@ -130,7 +131,8 @@ async def test_granting_and_completing_find_rows_by_number(
 ) -> None:
     """The batch is read once and each row found by its key."""
     connection = sqlite3.connect(path)
-    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)").replace("{awaited}", "AND awaited = 0")
+    statement = QUERIES[file][name].replace("{rows}", "(?, ?, ?)")
+    statement = statement.replace("{without_dependents}", "AND has_dependents = 0")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     connection.close()
     assert any("SEARCH tidewheel_jobs USING INTEGER PRIMARY KEY" in step for step in plan), plan
@@ -140,7 +142,7 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
     """Best first: the list of numbers is the outer loop, and everything else is found by number."""
     connection = sqlite3.connect(path)
     parameters = {"numbers": "[]", "lease_us": 1, "small": 1}
-    statement = f"EXPLAIN QUERY PLAN {QUERIES['claim']['chosen']}"
+    statement = f"EXPLAIN QUERY PLAN {QUERIES['claims']['chosen_jobs']}"
     plan = [row[3] for row in connection.execute(statement, parameters)]
     connection.close()
     assert plan[0].startswith("SCAN chosen VIRTUAL TABLE"), plan
@@ -158,8 +160,8 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
         (JobFilter(state=State.PENDING), "tidewheel_jobs_pending"),
         (JobFilter(state=State.RUNNING), "tidewheel_jobs_leased"),
         (JobFilter(state=State.COMPLETED), "tidewheel_jobs_completed"),
-        (JobFilter(state=State.FAILED), "tidewheel_jobs_ended_badly"),
-        (JobFilter(state=State.CANCELLED), "tidewheel_jobs_ended_badly"),
+        (JobFilter(state=State.FAILED), "tidewheel_jobs_failed_or_cancelled"),
+        (JobFilter(state=State.CANCELLED), "tidewheel_jobs_failed_or_cancelled"),
         (JobFilter(state=Shown.RETRYING), "tidewheel_jobs_retrying"),
         (JobFilter(state=Shown.BLOCKED), "tidewheel_jobs_blocked"),
         (JobFilter(topic="mail"), "tidewheel_jobs_topic"),
@@ -195,7 +197,7 @@ async def test_a_list_reads_the_index_of_what_it_shows(
 @pytest.mark.parametrize(
     ("where", "indexes"),
     [
-        (JobFilter(topic="few", state=State.FAILED), ["ended_badly"]),
+        (JobFilter(topic="few", state=State.FAILED), ["failed_or_cancelled"]),
         (JobFilter(topic="few", state=State.COMPLETED), ["topic"]),
         (JobFilter(topic="many", state=State.COMPLETED), ["completed"]),
         (JobFilter(topic="many", state=State.PENDING), ["pending"]),
@@ -204,10 +206,10 @@ async def test_a_list_reads_the_index_of_what_it_shows(
         (JobFilter(task="few", state=State.PENDING), ["topic"]),
         (JobFilter(tenant="acme", state=State.PENDING), ["tenant"]),
         (JobFilter(tenant="acme", topic="few"), ["tenant"]),
-        (JobFilter(tenant="acme", state=State.CANCELLED), ["ended_badly"]),
+        (JobFilter(tenant="acme", state=State.CANCELLED), ["failed_or_cancelled"]),
         (JobFilter(topic="many", state=Shown.RETRYING), ["retrying"]),
         (JobFilter(topic="many", state=Shown.DELAYED), ["waiting"]),
-        (JobFilter(condition=ENDED_BADLY_OR_RUNNING), ["leased", "ended_badly", "ended_badly"]),
+        (JobFilter(condition=NOT_PENDING_OR_COMPLETED), ["leased", *["failed_or_cancelled"] * 2]),
         (JobFilter(condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
         (JobFilter(state=State.COMPLETED, condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
     ],
@@ -218,7 +220,7 @@ async def test_counters_choose_the_index_with_the_fewest_jobs(
     """The planner, which has no statistics, would take any; several states or topics are several walks."""
     connection = sqlite3.connect(path)
     connection.executemany(
-        "INSERT INTO tidewheel_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO tidewheel_job_counts (tenant, topic, task, state, n) VALUES (?, ?, ?, ?, ?)",
         [
             ("root", "few", "few", 1, 50),
             ("root", "few", "few", 3, 50),
@@ -269,6 +271,8 @@ async def test_counts_that_counters_tell_do_not_look_at_jobs(
 
 def test_no_parameter_has_a_number() -> None:
     """From Python 3.14 on the driver takes numbered ones only from a mapping, and before that it warns."""
-    found = [file for file in files("tidewheel.stores.sqlite.sql").iterdir() if file.name.endswith(".sql")]
+    found = [
+        file for file in (files("tidewheel.stores.sqlite") / "sql").iterdir() if file.name.endswith(".sql")
+    ]
     assert found
     assert not [file.name for file in found if re.search(r"\?\d", file.read_text("utf-8"))]

@@ -102,7 +102,7 @@ async def test_who_waits_long_to_write_knocks_at_those_who_write(store: SqliteSt
         inbox.bind((process_wakeup.LOOPBACK, 0))
         inbox.setblocking(False)
         port = inbox.getsockname()[1]
-        connection.execute("INSERT INTO tidewheel_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
+        connection.execute("INSERT INTO tidewheel_wakeup_listeners VALUES (?, 1, 0, ?)", (port, 2**60))
         connection.execute("BEGIN IMMEDIATE")
         enqueueing = asyncio.create_task(store.enqueue([NewJob(id=new_id(), topic="mail")]))
         knock = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(inbox, 1400), PATIENCE)
@@ -121,7 +121,7 @@ async def test_closing_a_store_closes_the_socket_that_its_last_writes_opened(
     async with sibling.wakeups(topics=["mail"]):
         pass
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("INSERT INTO tidewheel_listeners VALUES (9, 1, 1, ?)", (2**60,))
+    connection.execute("INSERT INTO tidewheel_wakeup_listeners VALUES (9, 1, 1, ?)", (2**60,))
     connection.execute("BEGIN IMMEDIATE")
     enqueueing = asyncio.create_task(sibling.enqueue([NewJob(id=new_id(), topic="mail")]))
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_nonsense_from_a_stranger_is_at_most_a_hint(
     """Any local process can send to the port; it can make us look, nothing else."""
     async with store.wakeups(topics=None) as wakeups:
         connection = sqlite3.connect(path)
-        [(port,)] = connection.execute("SELECT port FROM tidewheel_listeners").fetchall()
+        [(port,)] = connection.execute("SELECT port FROM tidewheel_wakeup_listeners").fetchall()
         connection.close()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.sendto(nonsense, (process_wakeup.LOOPBACK, port))
@@ -193,14 +193,14 @@ async def test_many_topics_become_one_hint_about_everything(store: SqliteStore) 
 async def test_listeners_that_died_are_forgotten(store: SqliteStore, path: Path) -> None:
     """Their ports may belong to somebody else by now."""
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO tidewheel_listeners VALUES (9, 1, 1, 0)")
+    connection.execute("INSERT INTO tidewheel_wakeup_listeners VALUES (9, 1, 1, 0)")
     connection.commit()
     async with store.wakeups(topics=["mail"]):
-        ports = connection.execute("SELECT port FROM tidewheel_listeners").fetchall()
+        ports = connection.execute("SELECT port FROM tidewheel_wakeup_listeners").fetchall()
         assert len(ports) == 1
         assert (9,) not in ports
     await store.close()
-    assert connection.execute("SELECT port FROM tidewheel_listeners").fetchall() == []
+    assert connection.execute("SELECT port FROM tidewheel_wakeup_listeners").fetchall() == []
     connection.close()
 
 

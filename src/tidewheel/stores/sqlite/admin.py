@@ -26,7 +26,7 @@ from tidewheel.stores.sqlite.tenant_scope import by_key, find
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST
 
-_removal_sql = Queries("tidewheel.stores.sqlite.sql", "remove.sql")
+_removal_sql = Queries("tidewheel.stores.sqlite", "sql/job_removal.sql")
 
 
 def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -44,7 +44,7 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
         transaction.tally.moved(tenant, topic, task, state, None)
 
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/admin.sql")
 
 Selection = tuple[Sequence[UUID], str | None]
 """Which jobs, and the tenant they must belong to (None = any)."""
@@ -103,8 +103,8 @@ def requeue_row(transaction: Transaction, row: Row, *, back: list[Row], kicks: i
         if connection.execute(by_key(_sql["key_number"]), key).fetchone()[0] != row.number:
             return Verdict.KEY_TAKEN
     connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number, "kicks": kicks})
-    connection.execute(_sql["forget_result"], (row.number,))
-    connection.execute(_sql["forget_progress"], (row.number,))
+    connection.execute(_sql["delete_result"], (row.number,))
+    connection.execute(_sql["delete_progress"], (row.number,))
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, Code.READY)
     transaction.ready_topics.add(row.topic)
     back.append(row._replace(state=Code.READY))
@@ -131,7 +131,7 @@ def _take_back(transaction: Transaction, row: Row) -> Verdict:
 def _delete(transaction: Transaction, row: Row) -> Verdict:
     if row.state == Code.RUNNING:
         return Verdict.WRONG_STATE
-    if row.awaited and row.state < Code.RUNNING:
+    if row.has_dependents and row.state < Code.RUNNING:
         parent_ended(transaction, row, DELETED)
     remove(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
     if row.state < Code.RUNNING:

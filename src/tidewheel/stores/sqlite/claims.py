@@ -22,7 +22,7 @@ from tidewheel.stores.sqlite.maintenance import rescue
 from tidewheel.stores.sqlite.row_mapping import FORMATS
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "claim.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/claims.sql")
 
 PROMOTE_LIMIT = 10_000
 SMALL_BODY = 4096
@@ -180,11 +180,11 @@ def tend(transaction: Transaction) -> tuple[list[int], bool]:
     has limits.
     """
     execute, now = transaction.connection.execute, transaction.now
-    lease_end, expiry, due, topics_say_something = execute(_sql["what_is_due"]).fetchone()
+    lease_end, expiry, due, topics_say_something = execute(_sql["next_deadlines"]).fetchone()
     if any(moment is not None and moment <= now for moment in (lease_end, expiry, due)):
         rescue(transaction, MAX_BATCH)
         promote(transaction)
-        lease_end, _, due, _ = execute(_sql["what_is_due"]).fetchone()
+        lease_end, _, due, _ = execute(_sql["next_deadlines"]).fetchone()
     return [moment for moment in (lease_end, due) if moment is not None], bool(topics_say_something)
 
 
@@ -214,7 +214,7 @@ def _lanes_of(connection: sqlite3.Connection, topic: str) -> list[tuple[str, str
 
 def is_due(connection: sqlite3.Connection, now: int) -> bool:
     """Whether ``tend`` has something to do."""
-    *moments, _ = connection.execute(_sql["what_is_due"]).fetchone()
+    *moments, _ = connection.execute(_sql["next_deadlines"]).fetchone()
     return any(moment is not None and moment <= now for moment in moments)
 
 
@@ -300,7 +300,7 @@ def _look_at(connection: sqlite3.Connection, numbers: list[int], lease_us: int) 
     if not numbers:
         return []
     parameters = {"numbers": _to_json(numbers), "lease_us": lease_us, "small": SMALL_BODY}
-    return _read_chosen(connection.execute(_sql["chosen"], parameters).fetchone()[0])
+    return _read_chosen(connection.execute(_sql["chosen_jobs"], parameters).fetchone()[0])
 
 
 def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence: int) -> list[Claimed]:

@@ -7,7 +7,7 @@ from tidewheel.stores.condition_sql import Dialect
 from tidewheel.stores.protocol import SUMMARY_LENGTH
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
 
 # Written so that the planner recognises the partial indexes.
 _STATES = {

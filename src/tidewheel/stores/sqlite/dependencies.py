@@ -1,7 +1,8 @@
 """Jobs that run after others: waiting, and what becomes of them when a parent ends.
 
-A parent knows that somebody waits for it (``awaited``); whoever ends one leaves it in ``tidewheel_endings``,
-and ``release`` works that off at the end of the same call. Jobs without either never touch these tables.
+The column ``has_dependents`` says that jobs run after this one. The call that ends such a job writes it into
+``tidewheel_ended_parents``, and ``release`` works off that table at the end of the same call. Jobs without
+parents and dependents never touch these tables.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from tidewheel.stores.terminal_errors import parent_failed
 A = TypeVar("A")
 R = TypeVar("R")
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "depend.sql")
-_manage_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/dependencies.sql")
+_admin_sql = Queries("tidewheel.stores.sqlite", "sql/admin.sql")
 
 _ROW: Final = ", ".join(Row._fields)
 _BADLY: Final = (Code.FAILED, Code.CANCELLED)
@@ -51,9 +52,9 @@ def attach(transaction: Transaction, children: Sequence[NewJob]) -> None:
             badly = state in _BADLY and not child.after_any
             if badly and (failed is None or parent_id.bytes < failed[0].bytes):
                 failed = (parent_id, STATES[state])
-            connection.execute(_sql["await"], (parent_id.bytes,))
+            connection.execute(_sql["set_has_dependents"], (parent_id.bytes,))
             values = (row.number, parent_id.bytes, place, child.after_any, waits)
-            connection.execute(_sql["relate"], values)
+            connection.execute(_sql["add_dependency"], values)
         if failed is not None:
             finish_cancelled(transaction, row, parent_failed(*failed), None)
         elif blocked:
@@ -65,13 +66,13 @@ def in_view(transaction: Transaction, new: NewJob, other: UUID) -> bool:
     if new.only is None:
         return True
     values = Values(transaction.now)
-    statement = _sql["in_view"].format(condition=to_sql(new.only, values))
+    statement = _sql["is_visible"].format(condition=to_sql(new.only, values))
     found = transaction.connection.execute(statement, (other.bytes, *values.all)).fetchone()
     return bool(found[0])
 
 
 def _row_of(transaction: Transaction, job_id: UUID) -> Row:
-    row = find(transaction.connection, _manage_sql["find"], None, (job_id.bytes,), columns=_ROW).fetchone()
+    row = find(transaction.connection, _admin_sql["find"], None, (job_id.bytes,), columns=_ROW).fetchone()
     return Row._make(row)
 
 
@@ -87,10 +88,10 @@ def wait_again(transaction: Transaction, rows: Sequence[Row]) -> None:
     """
     connection = transaction.connection
     for row in rows:
-        if row.awaited:
+        if row.has_dependents:
             # Whoever was not told yet that it had ended goes on waiting for it.
-            connection.execute(_sql["forget_ending"], (row.number,))
-        connection.execute(_sql["wait_again"], (row.number,))
+            connection.execute(_sql["delete_ended_parent_by_number"], (row.number,))
+        connection.execute(_sql["restore_parents"], (row.number,))
         if blocked := connection.execute(_sql["blocked_by"], (row.number,)).fetchone()[0]:
             _block(transaction, row, blocked)
 
@@ -120,15 +121,15 @@ def release(transaction: Transaction, _: None = None) -> None:
     connection = transaction.connection
     transaction.parents_ended = False
     left = MAX_RELEASED
-    while (ending := connection.execute(_sql["first_ending"]).fetchone()) is not None:
+    while (ending := connection.execute(_sql["first_ended_parent"]).fetchone()) is not None:
         if left <= 0:
             transaction.afterwards = True
             return
         parent, state = ending
-        statement = _sql["waiting"].format(columns=_ROW)
+        statement = _sql["unresolved_children"].format(columns=_ROW)
         waiting = connection.execute(statement, (parent, left + 1)).fetchall()
         for child, after_any, *columns in waiting[:left]:
-            connection.execute(_sql["told"], (child, parent))
+            connection.execute(_sql["resolve_dependency"], (child, parent))
             row = Row._make(columns)
             if row.state > Code.RUNNING:
                 continue  # it has ended by itself
@@ -138,8 +139,8 @@ def release(transaction: Transaction, _: None = None) -> None:
                 ended = None if state == DELETED else STATES[state]
                 finish_cancelled(transaction, row, parent_failed(UUID(bytes=parent), ended), None)
         if len(waiting) <= left:
-            connection.execute(_sql["all_told"], (parent,))
-            connection.execute(_sql["unawait"], (parent,))
+            connection.execute(_sql["delete_ended_parent_by_id"], (parent,))
+            connection.execute(_sql["clear_has_dependents"], (parent,))
         left -= len(waiting)
     transaction.parents_ended = False
 
@@ -147,7 +148,7 @@ def release(transaction: Transaction, _: None = None) -> None:
 def _let_go(transaction: Transaction, row: Row) -> None:
     ready = row.blocked == 1 and row.run_at <= transaction.now
     state = Code.READY if ready else Code.WAITING
-    transaction.connection.execute(_sql["let_go"], {"number": row.number, "state": state.value})
+    transaction.connection.execute(_sql["unblock"], {"number": row.number, "state": state.value})
     if ready:
         transaction.tally.moved(row.tenant, row.topic, row.task, Code.WAITING, Code.READY)
     if row.blocked == 1:
@@ -160,16 +161,16 @@ def unrelate(transaction: Transaction, numbers: str) -> None:
     connection = transaction.connection
     parents = connection.execute(_sql["parents_of_many"], (numbers,)).fetchall()
     if parents:
-        connection.execute(_sql["unrelate"], (numbers,))
-        connection.executemany(_sql["unawait"], parents)
+        connection.execute(_sql["delete_dependencies"], (numbers,))
+        connection.executemany(_sql["clear_has_dependents"], parents)
 
 
 def place(transaction: Transaction, numbers: Sequence[int]) -> None:
     """Of jobs that came from another store."""
     connection = transaction.connection
-    parents = connection.execute(_sql["placed_parents"], {"numbers": json.dumps(numbers)}).fetchall()
-    connection.executemany(_sql["await"], parents)
-    connection.executemany(_sql["tell_again"], parents)
+    parents = connection.execute(_sql["imported_parents"], {"numbers": json.dumps(numbers)}).fetchall()
+    connection.executemany(_sql["set_has_dependents"], parents)
+    connection.executemany(_sql["requeue_ended_parents"], parents)
     if parents:
         release(transaction)
 
@@ -191,7 +192,7 @@ def dependents(connection: sqlite3.Connection, job_id: UUID, limit: int, tenant:
     values = (job_id.bytes, min(limit, MAX_DEPENDENTS))
     rows = find(connection, _sql["dependents"], tenant, values).fetchall()
     counting = (job_id.bytes, COUNT_LIMIT + 1)
-    [total] = find(connection, _sql["how_many_dependents"], tenant, counting).fetchone()
+    [total] = find(connection, _sql["count_dependents"], tenant, counting).fetchone()
     return Dependents(
         tuple([_relative(*row) for row in rows]), Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT)
     )

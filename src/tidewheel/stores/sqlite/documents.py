@@ -10,7 +10,7 @@ from tidewheel.stores.documents import NEWEST
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.write_transaction import Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "file.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/documents.sql")
 
 
 def write(transaction: Transaction, documents: Sequence[NewDocument]) -> list[int | None]:
@@ -50,4 +50,4 @@ def remove(transaction: Transaction, place: tuple[str, str]) -> bool:
 
 def forget(transaction: Transaction, limit: int) -> None:
     """Drop those that have expired, the longest expired first."""
-    transaction.connection.execute(_sql["forget"], (transaction.judged_at, limit))
+    transaction.connection.execute(_sql["delete_expired"], (transaction.judged_at, limit))

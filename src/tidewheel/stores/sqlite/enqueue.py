@@ -122,7 +122,7 @@ def _count(
         transaction.ready_topics.add(topic)
 
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "enqueue.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/enqueue.sql")
 
 
 def enqueue(

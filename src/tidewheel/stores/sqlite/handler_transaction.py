@@ -40,7 +40,7 @@ T = TypeVar("T")
 LOOK_EVERY: Final = 10_000
 """Steps of SQLite's machine between two looks at the time: a fraction of a millisecond."""
 
-_BEGINNING: Final = "tidewheel_lent"
+_BEGINNING: Final = "tidewheel_handler"
 """A savepoint: what the handler did can be undone, and something written in its place."""
 _WRITES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _DEFINES: Final = frozenset(

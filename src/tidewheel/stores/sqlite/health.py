@@ -196,7 +196,7 @@ def _unseen(part: str, error: OSError) -> Ailment:
     return Ailment(AilmentKind.UNSEEN, {"part": part, "reason": error.strerror or type(error).__name__})
 
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "check.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/integrity_checks.sql")
 
 MOST_PER_RULE: Final = 20
 """Once a rule is broken, more of the same says little."""

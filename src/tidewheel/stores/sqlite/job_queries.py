@@ -54,7 +54,7 @@ from tidewheel.stores.sqlite.query_plan import counted, created_within, select
 from tidewheel.stores.sqlite.row_mapping import FORMATS, STATES, full_record, record
 from tidewheel.stores.sqlite.tenant_scope import find
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
 
 _TOLD_BY_SQLITE: Final = (Compare, InState, HoldsText, LastErrorHolds)
 _NUMBER: Final = itemgetter(0)
@@ -132,7 +132,7 @@ class Looking:
             parts["body"] = "b.format, b.payload" if into_payloads else "NULL, NULL"
             parts["bodies"] = _sql["bodies"] if into_payloads else ""
             parts["told"] = ", ".join([to_sql(leaf, values) for leaf in self._told] or ["NULL"])
-        statement = _sql["look" if self._rest == ALWAYS else "look_into"]
+        statement = _sql["scan" if self._rest == ALWAYS else "scan_with_bodies"]
         for where in alternatives(self._where):
             source = select(self._connection, where, self._now, cursor, within)
             parts |= {"hint": source.hint, "conditions": source.conditions}
@@ -155,7 +155,7 @@ class Looking:
 
     def _records(self, numbers: list[int]) -> tuple[JobRecord, ...]:
         """Read afresh: few of those that were looked at are shown. In the same snapshot, so all are there."""
-        statement = _sql["found"].format(columns=_sql["columns"])
+        statement = _sql["by_numbers"].format(columns=_sql["columns"])
         rows = self._connection.execute(statement, (json.dumps(numbers),))
         return tuple(record(row) for row in rows)
 
@@ -170,7 +170,7 @@ def _created(where: JobFilter) -> Condition:
     return all_of(*bounds)
 
 
-_settle_sql = Queries("tidewheel.stores.sqlite.sql", "settle.sql")
+_settlements_sql = Queries("tidewheel.stores.sqlite", "sql/settlements.sql")
 
 
 def get(connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> JobRecord | None:
@@ -201,7 +201,7 @@ def states(connection: sqlite3.Connection, job_ids: Sequence[UUID], tenant: str 
 
 def steps(connection: sqlite3.Connection, lease: Lease, now: int) -> tuple[StepRecord, ...] | None:
     # Nobody but the holder of the lease adds to them, so they may be read after it was found to hold.
-    row = connection.execute(_settle_sql["leased"], (lease.job_id.bytes, lease.fence, now)).fetchone()
+    row = connection.execute(_settlements_sql["leased"], (lease.job_id.bytes, lease.fence, now)).fetchone()
     return None if row is None else steps_of(connection, row[0])
 
 
@@ -210,7 +210,7 @@ def steps_of(connection: sqlite3.Connection, number: int) -> tuple[StepRecord, .
 
 
 def cancel_requests(connection: sqlite3.Connection, leases: Sequence[Lease], now: int) -> list[Lease]:
-    asked = {(row[0], row[1]) for row in connection.execute(_settle_sql["cancelling"], (now,))}
+    asked = {(row[0], row[1]) for row in connection.execute(_settlements_sql["cancel_requests"], (now,))}
     return [lease for lease in leases if (lease.job_id.bytes, lease.fence) in asked] if asked else []
 
 

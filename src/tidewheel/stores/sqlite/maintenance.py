@@ -35,7 +35,7 @@ from tidewheel.stores.terminal_errors import (
     worker_lost,
 )
 
-_rescue_sql = Queries("tidewheel.stores.sqlite.sql", "rescue.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/maintenance.sql")
 
 _BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State.CANCELLED}
 
@@ -43,7 +43,7 @@ _BECAME = {"returned": State.PENDING, "failed": State.FAILED, "cancelled": State
 def rescue(transaction: Transaction, limit: int) -> Rescued:
     connection = transaction.connection
     done: Counter[str] = Counter()
-    found = connection.execute(_rescue_sql["ended_leases"], (transaction.leases_at, limit)).fetchall()
+    found = connection.execute(_sql["expired_leases"], (transaction.leases_at, limit)).fetchall()
     rows = load_rows(transaction, [job_id for job_id, _ in found])
     for job_id, correlation_id in found:
         row = rows[job_id]
@@ -51,7 +51,7 @@ def rescue(transaction: Transaction, limit: int) -> Rescued:
         code = CANCELLED_ON_REQUEST.code if became == "cancelled" else worker_lost(row.attempt).code
         transaction.rescued.append(_told(job_id, correlation_id, row, _BECAME[became], code))
         done[became] += 1
-    found = connection.execute(_rescue_sql["expired"], (transaction.judged_at, limit)).fetchall()
+    found = connection.execute(_sql["expired_jobs"], (transaction.judged_at, limit)).fetchall()
     rows = load_rows(transaction, [job_id for job_id, _ in found])
     for job_id, correlation_id in found:
         row = rows[job_id]
@@ -75,17 +75,17 @@ def _rescue(transaction: Transaction, row: Row) -> str:
     attempt = row.attempt if counted else row.attempt - 1
     error = worker_lost(row.attempt)
     if row.cancel_requested:
-        connection.execute(_rescue_sql["count_timeout"], (attempt, row.number))
+        connection.execute(_sql["count_timeout"], (attempt, row.number))
         finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, row.started_at)
         return "cancelled"
     if counted:
         add_attempt(transaction, row, row.started_at, error)
         if row.max_attempts is not None and attempt >= row.max_attempts:
-            connection.execute(_rescue_sql["count_timeout"], (attempt, row.number))
+            connection.execute(_sql["count_timeout"], (attempt, row.number))
             finish_failed(transaction, row, error, row.started_at)
             return "failed"
     connection.execute(
-        _rescue_sql["put_back"],
+        _sql["return_to_ready"],
         {
             "number": row.number,
             "attempt": attempt,
@@ -103,7 +103,6 @@ PART: Final = 50
 PART_BYTES: Final = 1024 * 1024
 """Of bodies in one part: a large one is a chain of pages, and each is read to be freed."""
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "prune.sql")
 
 _STATES = {Code.COMPLETED: State.COMPLETED, Code.FAILED: State.FAILED, Code.CANCELLED: State.CANCELLED}
 
@@ -121,13 +120,13 @@ def prune(transaction: Transaction, limit: int) -> dict[State, int]:
             break
     _forget(transaction, limit)
     if not more:  # it reads all counters, which there may be many of: not with every call of many
-        transaction.connection.execute(_sql["forget_counts"])
+        transaction.connection.execute(_sql["delete_zero_counts"])
     return dict(pruned)
 
 
 def _next(transaction: Transaction, most: int) -> tuple[list[tuple[Any, ...]], bool]:
     """The jobs that are overdue longest, at least one if there is any; whether there are more, perhaps."""
-    rows = transaction.connection.execute(_sql["prunable"], (transaction.judged_at, most)).fetchall()
+    rows = transaction.connection.execute(_sql["overdue_jobs"], (transaction.judged_at, most)).fetchall()
     sizes = accumulate(row[-1] for row in rows)
     fitting = max(1, sum(size <= PART_BYTES for size in sizes))
     return [row[:-1] for row in rows[:fitting]], len(rows) == most or fitting < len(rows)
@@ -135,9 +134,9 @@ def _next(transaction: Transaction, most: int) -> tuple[list[tuple[Any, ...]], b
 
 def _forget(transaction: Transaction, limit: int) -> None:
     connection, now = transaction.connection, transaction.judged_at
-    connection.execute(_sql["forget_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
+    connection.execute(_sql["delete_old_minutes"], (now - seconds_to_microseconds(MINUTES_KEPT_SECONDS),))
     lanes_before = now - seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
-    connection.execute(_sql["forget_lane_minutes"], (lanes_before,))
+    connection.execute(_sql["delete_old_lane_minutes"], (lanes_before,))
     worker_registry.forget(transaction)
     documents.forget(transaction, limit)
     topic_limits.forget_meters(transaction, limit)

@@ -31,9 +31,9 @@ from tidewheel.stores.sqlite.settlements import Row
 from tidewheel.stores.sqlite.tenant_scope import by_key, find
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "pull.sql")
-_manage_sql = Queries("tidewheel.stores.sqlite.sql", "manage.sql")
-_stats_sql = Queries("tidewheel.stores.sqlite.sql", "stats.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/pull.sql")
+_admin_sql = Queries("tidewheel.stores.sqlite", "sql/admin.sql")
+_statistics_sql = Queries("tidewheel.stores.sqlite", "sql/statistics.sql")
 
 GREATEST_NUMBER = 2**63 - 1
 _BY_TENANT = "tidewheel_jobs_tenant"
@@ -102,7 +102,7 @@ def kick(transaction: Transaction, argument: tuple[str, int, str | None, bool]) 
         return len(failed)
     values = (topic, transaction.now, limit)
     index = _index(transaction.connection, tenant, "tidewheel_jobs_delayed")
-    delayed = find(transaction.connection, _sql["delayed_first"], tenant, values, index=index).fetchall()
+    delayed = find(transaction.connection, _sql["delayed_by_time"], tenant, values, index=index).fetchall()
     _make_due(transaction, delayed, kicks=1)
     return len(delayed)
 
@@ -114,13 +114,13 @@ def _can_come_back(transaction: Transaction, topic: str, limit: int, tenant: str
     taken: set[tuple[str, str, str]] = set()
     parts = {"columns": ", ".join(Row._fields), "index": _index(connection, tenant, "tidewheel_jobs_failed")}
     # All is read before anything is written: what changes under a cursor may be met again.
-    rows = find(connection, _sql["failed_first"], tenant, (topic, limit + MAX_LOOKED_AT), **parts)
+    rows = find(connection, _sql["failed_by_time"], tenant, (topic, limit + MAX_LOOKED_AT), **parts)
     for row in map(Row._make, rows):
         if len(found) == limit:
             break
         if row.key is not None:
             key = (row.tenant, row.task or row.topic, row.key)
-            holder = connection.execute(by_key(_manage_sql["key_number"]), key).fetchone()
+            holder = connection.execute(by_key(_admin_sql["key_number"]), key).fetchone()
             if key in taken or (holder is not None and holder[0] != row.number):
                 continue
             taken.add(key)
@@ -215,7 +215,7 @@ def _index(connection: sqlite3.Connection, tenant: str | None, of_topic: str) ->
     """
     if tenant is None or tenant == ROOT_TENANT:
         return of_topic
-    [jobs] = find(connection, _sql["how_many"], tenant).fetchone()
+    [jobs] = find(connection, _sql["count_jobs"], tenant).fetchone()
     return _BY_TENANT if jobs <= FEW_JOBS else of_topic
 
 
@@ -240,7 +240,7 @@ def depths(
             late[topic] += n
             urgent[topic] += of_them
         blocked.update(dict(find(connection, _sql["blocked"], tenant, (MAX_LOOKED_AT,)).fetchall()))
-    pauses: dict[str, int] = dict(connection.execute(_stats_sql["pauses"], (now,)).fetchall())
+    pauses: dict[str, int] = dict(connection.execute(_statistics_sql["pauses"], (now,)).fetchall())
     if tenant is not None:  # the pause of a topic without jobs of this tenant is none of its business
         pauses = {topic: until for topic, until in pauses.items() if topic in by_state}
     names = sorted({*by_state, *pauses}) if topics is None else topics
@@ -272,11 +272,11 @@ def _due_but_waiting(
     """By topic, how many and how many of them are urgent."""
     if topics is None:
         values = (now, MAX_LOOKED_AT)
-        yield from find(connection, _sql["due_but_waiting"], tenant, values, **_URGENT).fetchall()
+        yield from find(connection, _sql["unpromoted"], tenant, values, **_URGENT).fetchall()
         return
     for topic in topics:
         values_of = (now, topic, MAX_LOOKED_AT)
-        n, urgent = find(connection, _sql["due_but_waiting_in"], tenant, values_of, **_URGENT).fetchone()
+        n, urgent = find(connection, _sql["unpromoted_in_topics"], tenant, values_of, **_URGENT).fetchone()
         yield topic, n, urgent
 
 

@@ -18,7 +18,7 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.condition_sql import Values
 from tidewheel.stores.sqlite.tenant_scope import find
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "select.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/query_plan.sql")
 
 
 def answer(connection: sqlite3.Connection, asking: Asking) -> Range:
@@ -34,7 +34,7 @@ def answer(connection: sqlite3.Connection, asking: Asking) -> Range:
 
 def _look(connection: sqlite3.Connection, wanted: Wanted) -> list[Sample]:
     if wanted is None:
-        rows = connection.execute(_sql["ends"]).fetchall()
+        rows = connection.execute(_sql["first_and_last"]).fetchall()
     else:
         first, last = wanted
         places = (first + (last - first) * i // (SAMPLES - 1) for i in range(SAMPLES))
@@ -116,8 +116,8 @@ def counted(connection: sqlite3.Connection, where: JobFilter) -> int | None:
         return None
     values = Values(0)
     parts = [*_fields(where, where.topic, values), to_sql(asked(where) or ALWAYS, values)]
-    conditions = " AND ".join(parts)
-    [total] = find(connection, _sql["counted"], where.tenant, values.all, conditions=conditions).fetchone()
+    statement, conditions = _sql["count_from_counters"], " AND ".join(parts)
+    [total] = find(connection, statement, where.tenant, values.all, conditions=conditions).fetchone()
     return int(total)
 
 
@@ -148,14 +148,14 @@ def _index(connection: sqlite3.Connection, where: JobFilter, topic: str | None) 
     of_tenant = where.tenant not in (None, ROOT_TENANT)
     if where.state is None and not of_tenant:
         return None if topic is None else "tidewheel_jobs_topic"
-    crowds = _Crowds(*connection.execute(_sql["crowds"], (topic,)).fetchone())
+    crowds = _Crowds(*connection.execute(_sql["row_estimates"], (topic,)).fetchone())
     ways: list[tuple[int, str]] = []
     if where.state is not None:
         ways.append(_way_of_state(connection, where, where.state, crowds))
     if topic is not None:
         ways.append((crowds.topic, "tidewheel_jobs_topic"))
     if of_tenant:
-        [crowd] = find(connection, _sql["crowd_of_tenant"], where.tenant).fetchone()
+        [crowd] = find(connection, _sql["row_estimate_of_tenant"], where.tenant).fetchone()
         ways.append((crowd, "tidewheel_jobs_tenant"))
     return min(ways)[1]
 
@@ -170,7 +170,7 @@ def _way_of_state(
         case State.FAILED | State.CANCELLED:
             crowd = crowds.failed if state is State.FAILED else crowds.cancelled
             by_lane = (where.topic, where.task) != (None, None)
-            return crowd // COVERED if by_lane else crowd, "tidewheel_jobs_ended_badly"
+            return crowd // COVERED if by_lane else crowd, "tidewheel_jobs_failed_or_cancelled"
         case Shown.RETRYING | Shown.BLOCKED:
             [found] = connection.execute(_sql[state], (FEW + 1,)).fetchone()
             return crowds.pending if found > FEW else found, f"tidewheel_jobs_{state}"

@@ -55,7 +55,7 @@ from tidewheel.stores.sqlite.row_mapping import record
 from tidewheel.stores.sqlite.tenant_scope import find
 from tidewheel.stores.sqlite.write_transaction import Code, Metric
 
-_stats_sql = Queries("tidewheel.stores.sqlite.sql", "stats.sql")
+_statistics_sql = Queries("tidewheel.stores.sqlite", "sql/statistics.sql")
 
 FIRST_LOOK = 1000
 """Among so many of the oldest pending jobs the longest wait is looked for first."""
@@ -101,14 +101,14 @@ def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenan
 
 
 def _counts(connection: sqlite3.Connection, tenant: str | None) -> _Counts:
-    return find(connection, _stats_sql["counts"], tenant).fetchall()
+    return find(connection, _statistics_sql["counts"], tenant).fetchall()
 
 
 def _by_topic(
     connection: sqlite3.Connection, now: int, counts: _Counts, *, pauses_alone: bool
 ) -> list[TopicStats]:
     """With topics that have nothing but a pause, or without them."""
-    pauses: dict[str, int] = dict(connection.execute(_stats_sql["pauses"], (now,)).fetchall())
+    pauses: dict[str, int] = dict(connection.execute(_statistics_sql["pauses"], (now,)).fetchall())
     found: dict[str, list[int]] = {topic: [0] * len(Code) for topic in pauses} if pauses_alone else {}
     for topic, state, n in counts:
         if n:
@@ -125,8 +125,8 @@ def _by_topic(
 def _delayed(connection: sqlite3.Connection, now: int, tenant: str | None, waiting: int) -> int:
     if not waiting:
         return 0
-    due = find(connection, _stats_sql["due_but_waiting"], tenant, (now,)).fetchone()[0]
-    blocked = find(connection, _stats_sql["blocked"], tenant).fetchone()[0]
+    due = find(connection, _statistics_sql["unpromoted"], tenant, (now,)).fetchone()[0]
+    blocked = find(connection, _statistics_sql["blocked"], tenant).fetchone()[0]
     return int(waiting - due - blocked)
 
 
@@ -135,10 +135,11 @@ def _oldest_due_at(connection: sqlite3.Connection, now: int, tenant: str | None,
     if tenant is not None:
         few = tenant != ROOT_TENANT and jobs <= FEW_JOBS
         index = "tidewheel_jobs_tenant" if few else "tidewheel_jobs_pending"
-        return find(connection, _stats_sql["oldest_of_tenant"], tenant, (now,), index=index).fetchone()[0]  # type: ignore[no-any-return]
+        statement = _statistics_sql["oldest_of_tenant"]
+        return find(connection, statement, tenant, (now,), index=index).fetchone()[0]  # type: ignore[no-any-return]
     heads = (
-        connection.execute(_stats_sql["oldest_waiting"], (now,)).fetchone(),
-        connection.execute(_stats_sql["oldest_promoted"]).fetchone(),
+        connection.execute(_statistics_sql["oldest_waiting"], (now,)).fetchone(),
+        connection.execute(_statistics_sql["oldest_promoted"]).fetchone(),
         _oldest_prompt(connection),
     )
     return min((row[0] for row in heads if row is not None), default=None)
@@ -146,19 +147,20 @@ def _oldest_due_at(connection: sqlite3.Connection, now: int, tenant: str | None,
 
 def _oldest_prompt(connection: sqlite3.Connection) -> tuple[int] | None:
     """Jobs that were never delayed are due in the order of their numbers, so the first has waited longest."""
-    first: tuple[int] | None = connection.execute(_stats_sql["first_prompt"], (FIRST_LOOK,)).fetchone()
+    statement = _statistics_sql["first_never_delayed"]
+    first: tuple[int] | None = connection.execute(statement, (FIRST_LOOK,)).fetchone()
     if first is not None:
         return first
-    heads = connection.execute(_stats_sql["heads"], (MAX_LEVELS,)).fetchall()
+    heads = connection.execute(_statistics_sql["first_of_lanes"], (MAX_LEVELS,)).fetchall()
     heapify(heads)
     for _ in range(MAX_STEPS):
         if not heads:
             break
         number, *level = heads[0]
-        run_at, created_at = connection.execute(_stats_sql["due_times"], (number,)).fetchone()
+        run_at, created_at = connection.execute(_statistics_sql["due_times"], (number,)).fetchone()
         if run_at <= created_at:
             return (run_at,)
-        following = connection.execute(_stats_sql["next_of_priority"], (*level, number)).fetchone()
+        following = connection.execute(_statistics_sql["next_of_priority"], (*level, number)).fetchone()
         if following is None:
             heappop(heads)
         else:
@@ -172,7 +174,7 @@ def _minutes(
     series: defaultdict[int, Counter[str]] = defaultdict(Counter)
     buckets: defaultdict[Metric, Counter[int]] = defaultdict(Counter)
     totals: Counter[Metric] = Counter()
-    for minute, code, bucket, n, total in connection.execute(_stats_sql["minutes"], (since, since)):
+    for minute, code, bucket, n, total in connection.execute(_statistics_sql["minutes"], (since, since)):
         metric = Metric(code)
         if metric in (Metric.RUN_TIME, Metric.WAIT_TIME):
             buckets[metric][bucket] += n
@@ -183,9 +185,9 @@ def _minutes(
     return [MinuteStats(minute, **series[minute]) for minute in sorted(series)], times
 
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "answer.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/reports.sql")
 _BY_TENANT = {"index": "tidewheel_jobs_tenant"}
-_read_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
+_job_queries_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
 
 
 def lanes(
@@ -197,12 +199,12 @@ def lanes(
     since = now - seconds_to_microseconds(min(window_seconds, LANE_MINUTES_KEPT_SECONDS))
     happened = {
         (topic, task): Happened(*numbers)
-        for topic, task, *numbers in connection.execute(_sql["happened"], (since,))
+        for topic, task, *numbers in connection.execute(_sql["lane_events"], (since,))
     }
     found = told_lanes(counts, happened)
     minutes: defaultdict[LaneName, dict[int, Happened]] = defaultdict(dict)
     wanted = json.dumps(with_series(found))
-    for minute, topic, task, *events in connection.execute(_sql["minutes"], (since, wanted)):
+    for minute, topic, task, *events in connection.execute(_sql["lane_minutes"], (since, wanted)):
         minutes[topic, task][minute] = Happened(*events)
     return add_series(found, minutes)
 
@@ -214,7 +216,7 @@ def _lane_counts(connection: sqlite3.Connection, now: int, tenant: str | None) -
             by_state[topic, task][state] = n
     late: dict[LaneName, int] = {}
     if any(numbers[Code.WAITING] for numbers in by_state.values()):
-        rows = find(connection, _sql["due_but_waiting"], tenant, (now, MAX_LOOKED_AT))
+        rows = find(connection, _sql["unpromoted_by_lane"], tenant, (now, MAX_LOOKED_AT))
         late = {(topic, task): n for topic, task, n in rows}
     return {
         name: TaskStats(
@@ -245,7 +247,7 @@ def find_failures(
     if (condition := asked(where)) is not None:  # it may take a search
         looking = Looking(connection, where, condition, now)
         numbers, further = looking.numbers(limit=MAX_LOOKED_AT)
-        source = Source("", _sql["these"], [json.dumps(numbers)])
+        source = Source("", _sql["with_numbers"], [json.dumps(numbers)])
     else:
         source = select(connection, where, now)
     since = now - window
@@ -273,10 +275,10 @@ def find_failures(
 
 
 def repeats(connection: sqlite3.Connection, limit: int, tenant: str | None) -> Repeats:
-    statement, parts = _sql["repeated_payloads"], {}
+    statement, parts = _sql["duplicate_payloads"], {}
     if between_others(tenant):
-        statement, parts = _sql["repeated_payloads_of_tenant"], _BY_TENANT
-    keyed = find(connection, _sql["repeated_keys"], tenant, (MAX_LOOKED_AT,)).fetchall()
+        statement, parts = _sql["duplicate_payloads_of_tenant"], _BY_TENANT
+    keyed = find(connection, _sql["duplicate_keys"], tenant, (MAX_LOOKED_AT,)).fetchall()
     alike = find(connection, statement, tenant, (MAX_LOOKED_AT, COMPARED_PAYLOAD_BYTES), **parts).fetchall()
     counts = find(connection, _sql["lane_counts"], tenant).fetchall()
     return found_repeats(
@@ -295,5 +297,5 @@ def _alike(row: tuple[Any, ...]) -> Alike:
 
 
 def longest_running(connection: sqlite3.Connection, limit: int, tenant: str | None) -> list[JobRecord]:
-    rows = find(connection, _sql["longest_running"], tenant, (limit,), columns=_read_sql["columns"])
+    rows = find(connection, _sql["longest_running"], tenant, (limit,), columns=_job_queries_sql["columns"])
     return [record(row) for row in rows]

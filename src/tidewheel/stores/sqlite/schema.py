@@ -33,7 +33,7 @@ def migrations() -> tuple[tuple[int, str, str], ...]:
     return tuple(
         sorted(
             (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
-            for file in files("tidewheel.stores.sqlite.migrations").iterdir()
+            for file in (files("tidewheel.stores.sqlite") / "migrations").iterdir()
             if file.name.endswith(".sql")
         )
     )

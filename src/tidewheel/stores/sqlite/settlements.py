@@ -33,13 +33,13 @@ from tidewheel.stores.sqlite.tenant_scope import by_key
 from tidewheel.stores.sqlite.write_transaction import Code, Metric, NotAsHoped, Transaction
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST, summarise_error
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "settle.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/settlements.sql")
 
 MAX_PARAMETERS = 500
 COMPLETED_TOGETHER = (1, 10, 50, 100, 200, 500, MAX_BATCH)
 """Jobs that one statement completes. Few sizes, so that each is prepared once."""
 
-_complete_seen = _sql["complete"].format(rows="(?, ?, ?)", awaited="")
+_complete_seen = _sql["complete"].format(rows="(?, ?, ?)", without_dependents="")
 """Of a job whose row was looked at before."""
 DELETED = 6
 """What became of a parent that was deleted before it had ended."""
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     key_until: int | None
     counts_if_lost: int
     blocked: int
-    awaited: int
+    has_dependents: int
 
 
 def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[bool]:
@@ -178,7 +178,8 @@ def _write_ends(transaction: Transaction, ends: list[int | None]) -> bool:
 
 @functools.cache
 def _complete_statement(size: int) -> str:
-    return _sql["complete"].format(rows=", ".join(["(?, ?, ?)"] * size), awaited="AND awaited = 0")
+    rows = ", ".join(["(?, ?, ?)"] * size)
+    return _sql["complete"].format(rows=rows, without_dependents="AND has_dependents = 0")
 
 
 def _start_of(now: int, run_seconds: float | None, recorded: int | None) -> int | None:
@@ -291,9 +292,9 @@ def _finish(
 def _finished(transaction: Transaction, row: Row, state: Code) -> None:
     if row.key is not None and row.key_until == UNTIL_FINISHED:
         release_key(transaction, row)
-    if row.awaited:
+    if row.has_dependents:
         parent_ended(transaction, row, state)
-        transaction.connection.execute(_sql["keep_parent"], (row.number,))
+        transaction.connection.execute(_sql["keep_for_dependents"], (row.number,))
     transaction.tally.moved(row.tenant, row.topic, row.task, row.state, state)
     transaction.tally.happened(transaction.now, _METRICS[state], row.topic, row.task)
     transaction.finished = True
@@ -301,8 +302,8 @@ def _finished(transaction: Transaction, row: Row, state: Code) -> None:
 
 
 def parent_ended(transaction: Transaction, row: Row, state: int) -> None:
-    """Those who wait for it are to be told, at the end of the call (``depending.release``)."""
-    transaction.connection.execute(_sql["parent_ended"], (int(state), row.number))
+    """Those who wait for it are to be told, at the end of the call (``dependencies.release``)."""
+    transaction.connection.execute(_sql["record_ended_parent"], (int(state), row.number))
     transaction.parents_ended = True
 
 
@@ -405,7 +406,8 @@ def report(transaction: Transaction, reports: Sequence[Report]) -> list[bool]:
         number, attempt, worker, started_at = row
         if started_at is None:
             transaction.grants.take(lease)  # as in ``start``
-            connection.execute(_sql["began"], (now - seconds_to_microseconds(item.run_seconds), number))
+            began = now - seconds_to_microseconds(item.run_seconds)
+            connection.execute(_sql["record_start"], (began, number))
         if (progress := item.progress) is not None:
             values = (number, progress.percent, progress.message, progress.stage, now)
             connection.execute(_sql["set_progress"], values)

@@ -32,8 +32,8 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.tenant_scope import by_line
 from tidewheel.stores.sqlite.write_transaction import Code, Transaction
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "limit.sql")
-_claim_sql = Queries("tidewheel.stores.sqlite.sql", "claim.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/topic_limits.sql")
+_claims_sql = Queries("tidewheel.stores.sqlite", "sql/claims.sql")
 _read_tasks = msgspec.json.Decoder(list[str]).decode
 
 _LAST_KEY = b""
@@ -57,7 +57,7 @@ def set_limits(transaction: Transaction, argument: tuple[str, TopicLimits | None
         before = found and found[0] and TopicLimits.from_json(found[0]).origin
         if before is LimitsOrigin.OPERATOR and limits.origin is LimitsOrigin.CODE:
             return False
-        check_limited_topics(execute(_sql["how_many"], (topic,)).fetchone()[0] + 1)
+        check_limited_topics(execute(_sql["count_limited_topics"], (topic,)).fetchone()[0] + 1)
         execute(_sql["set"], (topic, limits.to_json()))
         execute(_sql["mark_running"], (topic,))
         for statement, rate in (("fit_meter", limits.rate), ("fit_key_meters", limits.key_rate)):
@@ -69,7 +69,7 @@ def set_limits(transaction: Transaction, argument: tuple[str, TopicLimits | None
 
 def forget_plain(transaction: Transaction, topic: str) -> None:
     """Let go of a topic's row that says nothing any more."""
-    transaction.connection.execute(_sql["forget_plain"], (topic,))
+    transaction.connection.execute(_sql["delete_plain_topic"], (topic,))
 
 
 def limits(connection: sqlite3.Connection) -> dict[str, TopicLimits]:
@@ -89,8 +89,8 @@ def hint_room(transaction: Transaction, topics: Collection[str]) -> None:
 
 def forget_meters(transaction: Transaction, limit: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
-    transaction.connection.execute(_sql["forget_meters"], (transaction.judged_at, limit))
-    transaction.connection.execute(_sql["forget_pauses"], (transaction.judged_at,))
+    transaction.connection.execute(_sql["delete_idle_meters"], (transaction.judged_at, limit))
+    transaction.connection.execute(_sql["delete_ended_pauses"], (transaction.judged_at,))
 
 
 def choose(
@@ -119,8 +119,9 @@ def _has_due(connection: sqlite3.Connection, topic: str, task: str) -> bool:
 def find_held_back(connection: sqlite3.Connection, now: int) -> list[HeldBack]:
     found: list[HeldBack] = []
     looked = 0
-    for topic, text in connection.execute(_sql["limited_now"], (now, MAX_LIMITED_TOPICS)).fetchall():
-        tasks = _read_tasks(connection.execute(_claim_sql["tasks_of_topic"], {"topic": topic}).fetchone()[0])
+    rows = connection.execute(_sql["limited_unpaused_topics"], (now, MAX_LIMITED_TOPICS)).fetchall()
+    for topic, text in rows:
+        tasks = _read_tasks(connection.execute(_claims_sql["tasks_of_topic"], {"topic": topic}).fetchone()[0])
         if not tasks:
             continue
         looked += 1
@@ -249,7 +250,7 @@ class _Topic:
         seen: list[Candidate] = []
         ends: list[tuple[int, int]] = []
         for task in self._tasks:
-            rows = self._execute(_sql["walk"], (self._topic, task, depth)).fetchall()
+            rows = self._execute(_sql["first_of_lane"], (self._topic, task, depth)).fetchall()
             seen += map(Candidate._make, rows)
             if len(rows) == depth:
                 ends.append((rows[-1][0], rows[-1][1]))
@@ -265,7 +266,7 @@ class _Topic:
                         yield Candidate._make(head)
                 else:
                     values = (self._topic, task, *line, wish)
-                    yield from map(Candidate._make, self._execute(by_line(_sql["first_of_line"]), values))
+                    yield from map(Candidate._make, self._execute(by_line(_sql["first_of_key"]), values))
 
     def _keys(self, task: str) -> Iterator[Line]:
         """Tenants and keys that have due jobs in a lane."""
@@ -274,7 +275,7 @@ class _Topic:
         for _ in range(MAX_LINES):
             on = self._limits.fair and of_tenant == LINES_OF_TENANT
             after = (line[0], _LAST_KEY if on else line[1])  # on to the next tenant
-            found = self._execute(_sql["next_line"], (self._topic, task, *after)).fetchone()
+            found = self._execute(_sql["next_key"], (self._topic, task, *after)).fetchone()
             if found is None:
                 return
             of_tenant = of_tenant + 1 if found[0] == line[0] else 1
@@ -286,6 +287,6 @@ class _Topic:
 
     def _head(self, line: Line) -> tuple[int, int, str, str, int, str]:
         row: tuple[int, int, str, str, int, str] = self._execute(
-            by_line(_sql["head_of_line"]), (self._topic, *line)
+            by_line(_sql["head_of_key"]), (self._topic, *line)
         ).fetchone()
         return row

@@ -31,12 +31,12 @@ from tidewheel.stores.transfer import (
     were_placed,
 )
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "move.sql")
-_read_sql = Queries("tidewheel.stores.sqlite.sql", "read.sql")
-_whole_sql = _sql["whole"].format(columns=_read_sql["columns"])
+_sql = Queries("tidewheel.stores.sqlite", "sql/transfer.sql")
+_job_queries_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
+_whole_sql = _sql["export"].format(columns=_job_queries_sql["columns"])
 
 _UNSHOWN: Final = 7
-"""Columns of ``whole`` after those of ``get``."""
+"""Columns of ``export`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[dict[int | None, KeyLifetime | None]] = {None: None} | {
     code: lifetime for lifetime, code in KEY_UNTIL.items()
@@ -87,7 +87,7 @@ def _there(
     numbers: dict[int, UUID] = {}
     keys: dict[KeyName, UUID] = {}
     for job in jobs:
-        for job_id, number in connection.execute(_sql["there"], (job.record.id.bytes, job.record.number)):
+        for job_id, number in connection.execute(_sql["existing"], (job.record.id.bytes, job.record.number)):
             numbers[number] = UUID(bytes=job_id)
         if (name := key_name(job)) is not None:
             holder = connection.execute(by_key(_sql["key_holder"]), name).fetchone()
@@ -175,9 +175,9 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         for record in records
         for place, parent in enumerate(record.after)
     ]
-    write("tidewheel_dependencies", after, "child", "parent", "place", "after_any", "waits")
+    write("tidewheel_dependencies", after, "child", "parent", "position", "after_any", "unresolved")
     keys = [(*name, job.record.number) for job in jobs if (name := key_name(job)) is not None]
-    write("tidewheel_keys", keys, "tenant", "scope", "key", "number")
+    write("tidewheel_job_keys", keys, "tenant", "scope", "key", "number")
     lanes = Counter(
         (record.tenant, record.topic, record.task, state)
         for record, state in zip(records, states, strict=True)

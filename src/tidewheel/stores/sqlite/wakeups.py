@@ -1,11 +1,11 @@
 """Waking other processes on this machine: a datagram to a port on the loopback interface.
 
 A process that waits for jobs (a worker) or for results binds a port and writes it into
-``tidewheel_listeners``. Whoever commits something of interest sends a datagram there: about ready jobs just
-before the commit, about finished ones after it (``writer.py`` says why). It is a hint: it may get lost, and
-anybody on the machine may send one, so it only ever leads to another look at the database. Measured: under
-half a millisecond, and nothing at all while idle. inotify on the log fires before the commit is visible;
-polling ``data_version`` every millisecond costs 7 % of a core.
+``tidewheel_wakeup_listeners``. Whoever commits something of interest sends a datagram there: about ready jobs
+just before the commit, about finished ones after it (``writer.py`` says why). It is a hint: it may get lost,
+and anybody on the machine may send one, so it only ever leads to another look at the database. Measured:
+under half a millisecond, and nothing at all while idle. inotify on the log fires before the commit is
+visible; polling ``data_version`` every millisecond costs 7 % of a core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidewheel.core.clock import MICROSECONDS
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.wakeups import WakeupHub
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "doorbell.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/wakeups.sql")
 _log = logging.getLogger("tidewheel.sqlite")
 
 LOOPBACK: Final = "127.0.0.1"

@@ -11,16 +11,16 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.sqlite.write_transaction import Transaction
 from tidewheel.stores.worker_registry import decode_worker, encode_details
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "register.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/worker_registry.sql")
 
 
 def beat(transaction: Transaction, worker: WorkerRecord) -> None:
     columns = (worker.name, worker.host, worker.pid, worker.version, worker.started_at, transaction.now)
-    transaction.connection.execute(_sql["beat"], (*columns, encode_details(worker)))
+    transaction.connection.execute(_sql["record_heartbeat"], (*columns, encode_details(worker)))
 
 
 def leave(transaction: Transaction, who: tuple[str, int]) -> None:
-    transaction.connection.execute(_sql["leave"], who)
+    transaction.connection.execute(_sql["deregister"], who)
 
 
 def workers(connection: sqlite3.Connection) -> list[WorkerRecord]:
@@ -31,4 +31,4 @@ def workers(connection: sqlite3.Connection) -> list[WorkerRecord]:
 def forget(transaction: Transaction) -> None:
     """Drop those that vanished too long ago to be news."""
     oldest = transaction.judged_at - seconds_to_microseconds(WORKERS_KEPT_SECONDS)
-    transaction.connection.execute(_sql["forget_workers"], (oldest,))
+    transaction.connection.execute(_sql["delete_vanished"], (oldest,))

@@ -32,23 +32,23 @@ AFTERWARDS: Final = seconds_to_microseconds(2.0)
 LONGEST: Final = seconds_to_microseconds(60.0)
 """A lease that ended longer ago than this has ended, however hard it was to write meanwhile."""
 
-_sql = Queries("tidewheel.stores.sqlite.sql", "tally.sql")
+_sql = Queries("tidewheel.stores.sqlite", "sql/write_transaction.sql")
 
 
 def remember(connection: sqlite3.Connection, began: int, ended: int) -> None:
     """Write a gap down, in the transaction at hand. Those that follow each other are one."""
     if ended - began < LEAST:
         return
-    before = connection.execute(_sql["last_gap"]).fetchone()
+    before = connection.execute(_sql["last_lock_pause"]).fetchone()
     if before[1] is not None and before[1] <= began <= before[1] + AFTERWARDS:
         # Not without end: in between the lock was free, and who lives had a turn.
         began = max(before[0], ended - 2 * (ended - began) - AFTERWARDS)
-    connection.execute(_sql["remember_gap"], (began, ended))
+    connection.execute(_sql["record_lock_pause"], (began, ended))
 
 
 def leases_judged_at(connection: sqlite3.Connection, now: int) -> int:
     """The moment by which leases are judged: now, or soon after a gap when that began."""
-    began, ended = connection.execute(_sql["last_gap"]).fetchone()
+    began, ended = connection.execute(_sql["last_lock_pause"]).fetchone()
     if ended is None or not ended <= now <= ended + AFTERWARDS:
         return now
     return min(now, max(int(began), now - LONGEST))
@@ -69,7 +69,7 @@ class Code(IntEnum):
 
 
 class Metric(IntEnum):
-    """What ``tidewheel_minutes`` counts."""
+    """What ``tidewheel_minute_metrics`` counts."""
 
     ENQUEUED = 0
     COMPLETED = 1
@@ -91,7 +91,7 @@ _LANE_COLUMNS = (
     "waits",
     "wait_us",
 )
-"""What ``tidewheel_lane_minutes`` counts, the events in the order of ``Metric``."""
+"""What ``tidewheel_lane_minute_metrics`` counts, the events in the order of ``Metric``."""
 _LANE_ZEROES = [0] * len(_LANE_COLUMNS)
 _RUNS = _LANE_COLUMNS.index("runs")
 _WAITS = _LANE_COLUMNS.index("waits")
@@ -147,11 +147,12 @@ class Tally:
 
     def write(self, connection: sqlite3.Connection) -> None:
         # Upserts: with one writer at a time there is no hot row to fight over (PostgreSQL appends and folds).
-        _upsert(connection, "tidewheel_counts", _COUNTS, [(*key, n) for key, n in self._counts.items() if n])
+        counts = [(*key, n) for key, n in self._counts.items() if n]
+        _upsert(connection, "tidewheel_job_counts", _COUNTS, counts)
         entries = [(*key, *entry) for key, entry in self._minutes.items()]
-        _upsert(connection, "tidewheel_minutes", _MINUTES, entries)
+        _upsert(connection, "tidewheel_minute_metrics", _MINUTES, entries)
         lanes = [(*key, *entry) for key, entry in self._lanes.items()]
-        _upsert(connection, "tidewheel_lane_minutes", _LANE_MINUTES, lanes)
+        _upsert(connection, "tidewheel_lane_minute_metrics", _LANE_MINUTES, lanes)
 
 
 _COUNTS = ("tenant", "topic", "task", "state", "n")
@@ -267,5 +268,5 @@ def savepoint(connection: sqlite3.Connection, name: str) -> Iterator[None]:
 
 def take_numbers(connection: sqlite3.Connection, name: str, n: int) -> int:
     """The first of ``n`` values that nobody else will have."""
-    last = connection.execute(_sql["take_numbers"], (n, name)).fetchone()[0]
+    last = connection.execute(_sql["reserve_sequence"], (n, name)).fetchone()[0]
     return int(last) - n + 1

@@ -1,4 +1,4 @@
--- An expired document is as good as gone, whether or not it was pruned already.
+-- An expired document counts as deleted, whether or not it was pruned already.
 
 -- name: write
 INSERT INTO tidewheel_documents AS d (kind, id, body, created_at, updated_at, expires_at, version)
@@ -24,7 +24,7 @@ ORDER BY created_at DESC, id DESC LIMIT :limit
 -- name: remove
 DELETE FROM tidewheel_documents WHERE kind = ? AND id = ?
 
--- name: forget
+-- name: delete_expired
 DELETE FROM tidewheel_documents WHERE rowid IN (
     SELECT rowid FROM tidewheel_documents WHERE expires_at IS NOT NULL AND expires_at <= ?
     ORDER BY expires_at, kind, id LIMIT ?

@@ -1,5 +1,5 @@
--- name: whole
--- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. Of all tenants.
+-- name: export
+-- The columns of get in job_queries.sql, followed by columns that no other query returns. For jobs of all tenants.
 SELECT {columns}, b.format, b.payload, r.result, p.checkpoint, j.retry,
        j.headers, j.lease_us, j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches,
        EXISTS (SELECT 1 FROM tidewheel_attempts a WHERE a.number = j.number),
@@ -13,14 +13,14 @@ LEFT JOIN tidewheel_results r ON r.number = j.number
 WHERE j.number < ?
 ORDER BY j.number DESC LIMIT ?
 
--- name: there
--- The jobs that have this id or this number, whoever's they are.
+-- name: existing
+-- The jobs that have this id or this number, of any tenant.
 SELECT id, number FROM tidewheel_jobs WHERE id = ?
 UNION
 SELECT id, number FROM tidewheel_jobs WHERE number = ?
 
 -- name: key_holder
-SELECT id FROM tidewheel_jobs WHERE number = (SELECT number FROM tidewheel_keys WHERE {key})
+SELECT id FROM tidewheel_jobs WHERE number = (SELECT number FROM tidewheel_job_keys WHERE {key})
 
 -- name: raise_sequence
 UPDATE tidewheel_sequences SET value = max(value, ?) WHERE name = ?

@@ -1,5 +1,5 @@
 -- name: find
--- {columns} are the fields of settling.py's Row.
+-- {columns}: the fields of the row type in settlements.py.
 SELECT {columns} FROM tidewheel_jobs WHERE {tenant} AND id = ?
 
 -- name: requeue
@@ -10,17 +10,17 @@ SET state = 1, blocked = 0, run_at = :now, attempt = 0, finished_at = NULL, prun
 WHERE number = :number
 
 -- name: take_key_again
-INSERT INTO tidewheel_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
+INSERT INTO tidewheel_job_keys (tenant, scope, key, number) VALUES (?, ?, ?, ?)
 ON CONFLICT (tenant, scope, key) DO NOTHING
 
 -- name: key_number
-SELECT number FROM tidewheel_keys WHERE {key}
+SELECT number FROM tidewheel_job_keys WHERE {key}
 
--- name: forget_result
+-- name: delete_result
 DELETE FROM tidewheel_results WHERE number = ?
 
--- name: forget_progress
--- The checkpoint stays: the next run goes on from there.
+-- name: delete_progress
+-- The checkpoint stays, because the next run continues from it.
 UPDATE tidewheel_progress SET percent = NULL, message = NULL, stage = NULL, updated_at = NULL WHERE number = ?
 
 -- name: request_cancel

@@ -1,7 +1,7 @@
--- The first schema. docs/decisions/0002-schema.md says which part of the product needs which column.
+-- All tables. docs/decisions/0002-schema.md says which part of the product needs which column.
 -- Times are microseconds since 1970. Durations end in _us. State codes:
 --   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
--- 0 and 1 are both shown as "pending": the difference only keeps delayed jobs out of the claim's way.
+-- 0 and 1 are both shown as "pending". They differ so that a claim does not read delayed jobs.
 
 CREATE TABLE tidewheel_jobs (
     number              INTEGER PRIMARY KEY,
@@ -23,10 +23,10 @@ CREATE TABLE tidewheel_jobs (
     finished_at         INTEGER,
     prune_at            INTEGER,
     suspect             INTEGER NOT NULL DEFAULT 0,
-    counts_if_lost       INTEGER NOT NULL DEFAULT 0,
+    counts_if_lost      INTEGER NOT NULL DEFAULT 0,
     cancel_requested    INTEGER NOT NULL DEFAULT 0,
-    blocked             INTEGER NOT NULL DEFAULT 0, -- jobs it waits for
-    awaited             INTEGER NOT NULL DEFAULT 0, -- there are jobs that run after it
+    blocked             INTEGER NOT NULL DEFAULT 0, -- how many jobs it waits for
+    has_dependents      INTEGER NOT NULL DEFAULT 0, -- 1 while other jobs run after it
     timeout_us          INTEGER,
     lease_us            INTEGER,
     retention_us        INTEGER,
@@ -52,45 +52,47 @@ CREATE TABLE tidewheel_jobs (
     CHECK ((state > 2) = (finished_at IS NOT NULL))
 ) STRICT;
 
--- The claim reads this one from the left and nothing else: one lane after another, best job first.
+-- A claim reads this index from the left: one lane after another, best job first.
 CREATE INDEX tidewheel_jobs_ready ON tidewheel_jobs (topic, task, priority DESC, number) WHERE state = 1;
--- A million delayed jobs cost a claim one look at the left end of this.
+-- A claim reads only the first entry, however many delayed jobs there are.
 CREATE INDEX tidewheel_jobs_waiting ON tidewheel_jobs (run_at) WHERE state = 0 AND blocked = 0;
--- Those of one topic, for who pulls jobs by hand. The tenant is there to be passed over without a look at the row.
+-- Delayed jobs of one topic, for programs that pull jobs by hand. The tenant is in the index so that jobs of other
+-- tenants are skipped without reading their rows.
 CREATE INDEX tidewheel_jobs_delayed ON tidewheel_jobs (topic, run_at, number, tenant) WHERE state = 0 AND blocked = 0;
 CREATE INDEX tidewheel_jobs_blocked ON tidewheel_jobs (number) WHERE blocked > 0;
 CREATE INDEX tidewheel_jobs_leased ON tidewheel_jobs (leased_until) WHERE state = 2;
 CREATE INDEX tidewheel_jobs_expiring ON tidewheel_jobs (expires_at)
     WHERE expires_at IS NOT NULL AND state < 2 AND attempt = 0;
-CREATE INDEX tidewheel_jobs_prunable ON tidewheel_jobs (prune_at) WHERE prune_at IS NOT NULL;
--- For people: newest first, whatever the other states hold.
+CREATE INDEX tidewheel_jobs_retention ON tidewheel_jobs (prune_at) WHERE prune_at IS NOT NULL;
+-- For lists: newest first, without reading jobs in other states.
 CREATE INDEX tidewheel_jobs_pending ON tidewheel_jobs (number) WHERE state < 2;
 CREATE INDEX tidewheel_jobs_completed ON tidewheel_jobs (number) WHERE state = 3;
 CREATE INDEX tidewheel_jobs_topic ON tidewheel_jobs (topic, number);
--- With the lane, so that those of one are found without looking at the jobs of all others.
-CREATE INDEX tidewheel_jobs_ended_badly ON tidewheel_jobs (state, number, topic, task) WHERE state > 3;
--- In the order in which they are kicked.
+-- With the lane, so that the jobs of one lane are found without reading those of all others.
+CREATE INDEX tidewheel_jobs_failed_or_cancelled ON tidewheel_jobs (state, number, topic, task) WHERE state > 3;
+-- Failed jobs in the order in which they are kicked.
 CREATE INDEX tidewheel_jobs_failed ON tidewheel_jobs (topic, finished_at, number, tenant) WHERE state = 4;
 CREATE INDEX tidewheel_jobs_retrying ON tidewheel_jobs (number) WHERE attempt > 0 AND state < 2;
 CREATE INDEX tidewheel_jobs_correlation ON tidewheel_jobs (correlation_id, number)
     WHERE correlation_id IS NOT NULL;
 CREATE INDEX tidewheel_jobs_key ON tidewheel_jobs (key, number) WHERE key IS NOT NULL;
--- What a tenant sees is found among its own jobs. Without those of the root tenant, which pay nothing for it.
+-- Jobs of one tenant. Jobs of the root tenant are left out, so that writing them costs nothing here.
 CREATE INDEX tidewheel_jobs_tenant ON tidewheel_jobs (tenant, number) WHERE tenant <> 'root';
--- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
+-- Due jobs that were delayed once. With the first job of each lane this gives the longest wait without a scan.
 CREATE INDEX tidewheel_jobs_promoted ON tidewheel_jobs (run_at) WHERE run_at > created_at AND state = 1;
 
--- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
+-- Running jobs of limited topics, for counting them. A job without a limit key, of a topic without limits, is in none
+-- of these three indexes.
 CREATE INDEX tidewheel_jobs_limited ON tidewheel_jobs (topic, tenant, limit_key)
     WHERE state = 2 AND limit_key IS NOT NULL;
--- Due jobs by key, so that those of a key without room are passed over together.
-CREATE INDEX tidewheel_jobs_lines ON tidewheel_jobs (topic, task, tenant, limit_key, priority DESC, number)
+-- Due jobs by limit key, so that all jobs of a key at its limit are skipped together.
+CREATE INDEX tidewheel_jobs_by_limit_key ON tidewheel_jobs (topic, task, tenant, limit_key, priority DESC, number)
     WHERE state = 1 AND limit_key IS NOT NULL;
--- Who is first in strict order.
-CREATE INDEX tidewheel_jobs_in_order ON tidewheel_jobs (topic, tenant, limit_key, number)
+-- The first job of each limit key, for topics with strict order.
+CREATE INDEX tidewheel_jobs_in_key_order ON tidewheel_jobs (topic, tenant, limit_key, number)
     WHERE limit_key IS NOT NULL AND (state IN (1, 2) OR state = 0 AND reserves > 0);
 
--- Bodies live apart: an UPDATE of a row in SQLite rewrites all of it, and a claim must not rewrite 10 kB.
+-- Bodies have their own table: an UPDATE in SQLite rewrites the whole row, and a claim must not rewrite 10 kB.
 CREATE TABLE tidewheel_bodies (
     number  INTEGER PRIMARY KEY,
     format  INTEGER NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
@@ -111,7 +113,7 @@ CREATE TABLE tidewheel_progress (
     checkpoint BLOB
 ) STRICT;
 
--- Attempts that did not complete. ordinal counts on across requeues, attempt starts again.
+-- Attempts that did not complete. A requeue sets attempt back to 0; ordinal continues.
 CREATE TABLE tidewheel_attempts (
     number     INTEGER NOT NULL,
     ordinal    INTEGER NOT NULL,
@@ -123,7 +125,7 @@ CREATE TABLE tidewheel_attempts (
     PRIMARY KEY (number, ordinal)
 ) STRICT, WITHOUT ROWID;
 
--- Steps that have finished; ordinal tells their order. The first output of a name stands.
+-- Steps that have finished, in the order of ordinal. The first output that is written for a name is kept.
 CREATE TABLE tidewheel_steps (
     number      INTEGER NOT NULL,
     name        TEXT    NOT NULL,
@@ -136,27 +138,28 @@ CREATE TABLE tidewheel_steps (
     PRIMARY KEY (number, name)
 ) STRICT, WITHOUT ROWID;
 
--- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended.
+-- Which job runs after which. A row is kept as long as the child. unresolved: 1 until the end of the parent was
+-- applied to the child.
 CREATE TABLE tidewheel_dependencies (
-    child     INTEGER NOT NULL,
-    parent    BLOB    NOT NULL, -- an id: it may be deleted before the child
-    place     INTEGER NOT NULL, -- in the order in which they were named
-    after_any INTEGER NOT NULL,
-    waits     INTEGER NOT NULL,
+    child      INTEGER NOT NULL,
+    parent     BLOB    NOT NULL, -- its id, because it may be deleted before the child
+    position   INTEGER NOT NULL, -- in the list that the caller gave
+    after_any  INTEGER NOT NULL,
+    unresolved INTEGER NOT NULL,
     PRIMARY KEY (child, parent)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tidewheel_dependencies_parent ON tidewheel_dependencies (parent, child);
-CREATE INDEX tidewheel_dependencies_waiting ON tidewheel_dependencies (parent, child) WHERE waits = 1;
+CREATE INDEX tidewheel_dependencies_waiting ON tidewheel_dependencies (parent, child) WHERE unresolved = 1;
 
--- Parents that have ended, until all who wait for them are told. State 6: deleted before it had ended.
-CREATE TABLE tidewheel_endings (
+-- Parents that have ended, kept until all their children are resolved. State 6: deleted before it ended.
+CREATE TABLE tidewheel_ended_parents (
     parent BLOB    PRIMARY KEY,
     state  INTEGER NOT NULL CHECK (state BETWEEN 3 AND 6)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE tidewheel_keys (
+CREATE TABLE tidewheel_job_keys (
     tenant TEXT    NOT NULL,
-    scope  TEXT    NOT NULL, -- the task, or the topic of a job without one
+    scope  TEXT    NOT NULL, -- the task, or the topic of a job without a task
     key    TEXT    NOT NULL,
     number INTEGER NOT NULL,
     PRIMARY KEY (tenant, scope, key)
@@ -165,22 +168,22 @@ CREATE TABLE tidewheel_keys (
 CREATE TABLE tidewheel_topics (
     topic        TEXT PRIMARY KEY,
     paused_until INTEGER,
-    limits       TEXT -- JSON, as limits.py has it
+    limits       TEXT -- JSON, see core/topic_limits.py
 ) STRICT, WITHOUT ROWID;
 
--- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
--- passed mean nothing.
-CREATE TABLE tidewheel_meters (
-    topic     TEXT    NOT NULL,
-    tenant    TEXT    NOT NULL,
-    limit_key TEXT    NOT NULL,
-    tat       INTEGER NOT NULL,
+-- How much of each rate limit is used, for a topic (tenant and limit_key empty) or for a limit key. A row whose
+-- used_until has passed has no effect.
+CREATE TABLE tidewheel_rate_meters (
+    topic      TEXT    NOT NULL,
+    tenant     TEXT    NOT NULL,
+    limit_key  TEXT    NOT NULL,
+    used_until INTEGER NOT NULL,
     PRIMARY KEY (topic, tenant, limit_key)
 ) STRICT;
-CREATE INDEX tidewheel_meters_over ON tidewheel_meters (tat);
+CREATE INDEX tidewheel_rate_meters_used_until ON tidewheel_rate_meters (used_until);
 
--- Kept with every write, so that statistics never count rows.
-CREATE TABLE tidewheel_counts (
+-- Updated by every write, so that statistics never count rows.
+CREATE TABLE tidewheel_job_counts (
     tenant TEXT    NOT NULL,
     topic  TEXT    NOT NULL,
     task   TEXT    NOT NULL,
@@ -189,9 +192,9 @@ CREATE TABLE tidewheel_counts (
     PRIMARY KEY (tenant, topic, task, state)
 ) STRICT, WITHOUT ROWID;
 
--- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/reports.py).
--- Of all topics together: an hour is a few thousand rows, however many topics there are.
-CREATE TABLE tidewheel_minutes (
+-- Events and durations by minute: events are in bucket 0, stores/reports.py defines the buckets of durations.
+-- All topics together, so that an hour is a few thousand rows, however many topics there are.
+CREATE TABLE tidewheel_minute_metrics (
     minute INTEGER NOT NULL,
     metric INTEGER NOT NULL,
     bucket INTEGER NOT NULL,
@@ -200,9 +203,9 @@ CREATE TABLE tidewheel_minutes (
     PRIMARY KEY (minute, metric, bucket)
 ) STRICT, WITHOUT ROWID;
 
--- The same by lane, without the buckets: a row for each minute in which something happened, kept for six hours. The
--- minute comes first, so that what is written next to each other in time is next to each other in the file.
-CREATE TABLE tidewheel_lane_minutes (
+-- The same by lane, without buckets: one row for each minute with an event, kept for six hours. The minute is the
+-- first column of the key, so that rows written at the same time are close together in the file.
+CREATE TABLE tidewheel_lane_minute_metrics (
     minute    INTEGER NOT NULL,
     topic     TEXT    NOT NULL,
     task      TEXT    NOT NULL,
@@ -234,7 +237,7 @@ CREATE TABLE tidewheel_workers (
     details    TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON; nobody's in particular.
+-- Documents that are not jobs: keys, users, secrets, lines of the audit log. JSON. They belong to no tenant.
 CREATE TABLE tidewheel_documents (
     kind       TEXT    NOT NULL,
     id         TEXT    NOT NULL,
@@ -248,8 +251,8 @@ CREATE TABLE tidewheel_documents (
 CREATE INDEX tidewheel_documents_newest ON tidewheel_documents (kind, created_at, id);
 CREATE INDEX tidewheel_documents_expiring ON tidewheel_documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
 
--- Processes that want to be woken: a datagram to this port on the loopback interface.
-CREATE TABLE tidewheel_listeners (
+-- Processes to wake up with a datagram to this port on the loopback interface.
+CREATE TABLE tidewheel_wakeup_listeners (
     port     INTEGER PRIMARY KEY,
     ready    INTEGER NOT NULL,
     finished INTEGER NOT NULL,

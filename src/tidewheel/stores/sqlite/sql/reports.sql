@@ -1,28 +1,28 @@
 -- name: lane_counts
-SELECT topic, task, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, task, state
+SELECT topic, task, state, sum(n) FROM tidewheel_job_counts WHERE {tenant} GROUP BY topic, task, state
 
--- name: due_but_waiting
--- Delayed jobs nobody has promoted yet, by lane. Not all of them: without workers there may be a million.
+-- name: unpromoted_by_lane
+-- Delayed jobs that are due and not promoted yet, by lane. With a LIMIT: without workers there may be a million.
 SELECT topic, task, count(*) FROM (
     SELECT topic, task FROM tidewheel_jobs INDEXED BY tidewheel_jobs_waiting
     WHERE {tenant} AND state = 0 AND blocked = 0 AND run_at <= ? LIMIT ?
 )
 GROUP BY topic, task
 
--- name: happened
+-- name: lane_events
 SELECT topic, task, sum(enqueued), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(runs), sum(run_us),
        sum(waits), sum(wait_us)
-FROM tidewheel_lane_minutes WHERE minute >= ? GROUP BY topic, task
+FROM tidewheel_lane_minute_metrics WHERE minute >= ? GROUP BY topic, task
 
--- name: minutes
--- Of these lanes, which are looked up for each row: the minutes are read in one go.
-SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried FROM tidewheel_lane_minutes
+-- name: lane_minutes
+-- For these lanes. The minutes are read in one pass, and the lane of each row is looked up in the list.
+SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried FROM tidewheel_lane_minute_metrics
 WHERE minute >= ? AND (topic, task) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
 )
 
 -- name: durations
--- The rows are next to each other, in the order of the index.
+-- The newest completed jobs, which are close together in the file, in the order of the index.
 SELECT topic, task, finished_at - started_at, started_at - run_at FROM (
     SELECT * FROM tidewheel_jobs INDEXED BY tidewheel_jobs_completed
     WHERE {tenant} AND state = 3 ORDER BY number DESC LIMIT ?
@@ -30,8 +30,8 @@ SELECT topic, task, finished_at - started_at, started_at - run_at FROM (
 WHERE started_at IS NOT NULL
 
 -- name: durations_of_tenant
--- Its newest jobs, whatever became of them: its completed ones may be far between those of others. The index is always
--- that of tenants.
+-- The newest jobs of the tenant in any state, because its completed jobs may be far apart among those of others.
+-- {index} is always that of tenants.
 SELECT topic, task, finished_at - started_at, started_at - run_at FROM (
     SELECT * FROM tidewheel_jobs INDEXED BY {index}
     WHERE {tenant} ORDER BY number DESC LIMIT ?
@@ -39,12 +39,12 @@ SELECT topic, task, finished_at - started_at, started_at - run_at FROM (
 WHERE state = 3 AND started_at IS NOT NULL
 
 -- name: failures
--- The same error in the same part of the window is counted here, similar ones elsewhere.
+-- Counts equal errors in the same part of the window. Python groups similar ones.
 WITH recent AS (
     SELECT j.topic, j.task, j.error_summary, j.finished_at, j.number
     FROM tidewheel_jobs j {hint} WHERE {tenant} AND {conditions} ORDER BY j.number DESC LIMIT ?
 ), looked_at AS (
-    -- One more is asked for than is looked at, to know whether there are more.
+    -- The query reads one job more than is used, to know whether there are more.
     SELECT count(*) > ? AS more, min(number) AS last FROM recent
 )
 SELECT topic, task, coalesce(error_summary, ''),
@@ -54,15 +54,15 @@ FROM recent CROSS JOIN looked_at
 WHERE NOT more OR number > last
 GROUP BY topic, task, error_summary, part
 
--- name: these
--- Part of it, for jobs that were searched for.
+-- name: with_numbers
+-- Part of failures: the condition for jobs that a search has found.
 j.number IN (SELECT value FROM json_each(?))
 
 -- name: ids
--- Of jobs that were found to be somebody's already.
+-- Ids by number. The jobs are known to belong to the right tenant.
 SELECT number, id FROM tidewheel_jobs WHERE number IN (SELECT value FROM json_each(?))
 
--- name: repeated_keys
+-- name: duplicate_keys
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, n.key, n.id, o.id
 FROM (
     SELECT max(number) AS newest, min(number) AS oldest, count(*) AS count
@@ -74,8 +74,8 @@ FROM (
 JOIN tidewheel_jobs n ON n.number = g.newest
 JOIN tidewheel_jobs o ON o.number = g.oldest
 
--- name: repeated_payloads
--- length() of a body does not read it.
+-- name: duplicate_payloads
+-- length() does not read the body.
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, NULL, n.id, o.id
 FROM (
     SELECT max(j.number) AS newest, min(j.number) AS oldest, count(*) AS count
@@ -91,7 +91,7 @@ FROM (
 JOIN tidewheel_jobs n ON n.number = g.newest
 JOIN tidewheel_jobs o ON o.number = g.oldest
 
--- name: repeated_payloads_of_tenant
+-- name: duplicate_payloads_of_tenant
 SELECT g.newest, g.count, n.tenant, n.topic, n.task, NULL, n.id, o.id
 FROM (
     SELECT max(j.number) AS newest, min(j.number) AS oldest, count(*) AS count

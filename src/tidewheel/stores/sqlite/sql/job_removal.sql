@@ -17,5 +17,5 @@ DELETE FROM tidewheel_attempts WHERE number IN (SELECT value FROM json_each(?))
 DELETE FROM tidewheel_steps WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: remove_key
--- Only its own: with until="finished" another job may hold the key by now.
-DELETE FROM tidewheel_keys WHERE {key} AND number = ?
+-- Only if the job still holds it: with until="finished", another job may hold the key now.
+DELETE FROM tidewheel_job_keys WHERE {key} AND number = ?

@@ -1,5 +1,6 @@
--- name: what_is_due
--- One look at the left end of each index a claim may have to tend to before it chooses.
+-- name: next_deadlines
+-- The next lease end, expiry and due time, to know what has to be done before jobs are chosen. Reads the first entry
+-- of each index. The last column says whether any topic is paused or limited.
 SELECT
     (SELECT leased_until FROM tidewheel_jobs WHERE state = 2 ORDER BY leased_until LIMIT 1),
     (SELECT expires_at FROM tidewheel_jobs
@@ -8,8 +9,8 @@ SELECT
     EXISTS (SELECT 1 FROM tidewheel_topics)
 
 -- name: promote
--- Delayed jobs that have become due join the ready ones. Bounded, so that a million due at once
--- are taken in by many short claims instead of one long one.
+-- Make delayed jobs that are due ready. With a LIMIT, so that a million jobs due at once are spread over many short
+-- claims.
 UPDATE tidewheel_jobs SET state = 1
 WHERE number IN (
     SELECT number FROM tidewheel_jobs
@@ -19,15 +20,16 @@ WHERE number IN (
 RETURNING tenant, topic, task
 
 -- name: ready_of_lane
--- The first jobs of a lane, read from the index alone; the first value says which lane. claiming.py puts many of these
--- together. Differs from PostgreSQL: no SKIP LOCKED, SQLite has one writer at a time.
+-- The first jobs of a lane, read from the index alone. The first column is the number of the lane: claims.py joins
+-- many of these with UNION ALL. Without SKIP LOCKED, unlike PostgreSQL: SQLite has one writer at a time.
 SELECT ? AS lane, -priority AS urgency, number FROM tidewheel_jobs
 WHERE state = 1 AND topic = ? AND task = ?
 ORDER BY priority DESC, number
 LIMIT ?
 
--- name: chosen
--- One value for the same reason; claiming.py knows the order. Long bodies are fetched apart (large_bodies).
+-- name: chosen_jobs
+-- All jobs as one JSON value: for each row that is fetched, a thread has to get the interpreter's lock again. claims.py
+-- has the order of the fields. Long bodies are read by large_bodies.
 SELECT json_group_array(json_array(
     chosen.key, hex(j.id), CASE WHEN j.suspect THEN max(j.timeouts, 1) ELSE 0 END, j.reserves, b.format,
     CASE WHEN length(b.payload) <= :small THEN hex(b.payload) END,
@@ -43,11 +45,12 @@ CROSS JOIN tidewheel_bodies b ON b.number = j.number
 SELECT number, payload FROM tidewheel_bodies WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: tasks_of_topic
--- Skips from one task of a topic to the next without reading the jobs between. The last row is the end, a NULL.
+-- Goes from one task of a topic to the next without reading the jobs between them. The last row is NULL.
 WITH RECURSIVE tasks (task) AS (
     SELECT (SELECT task FROM tidewheel_jobs WHERE state = 1 AND topic = :topic ORDER BY task LIMIT 1)
     UNION ALL
-    SELECT (SELECT task FROM tidewheel_jobs WHERE state = 1 AND topic = :topic AND task > tasks.task ORDER BY task LIMIT 1)
+    SELECT (SELECT task FROM tidewheel_jobs
+            WHERE state = 1 AND topic = :topic AND task > tasks.task ORDER BY task LIMIT 1)
     FROM tasks WHERE tasks.task IS NOT NULL
 )
 SELECT json_group_array(task) FROM tasks WHERE task IS NOT NULL
@@ -59,7 +62,7 @@ SELECT EXISTS (SELECT 1 FROM tidewheel_jobs WHERE state = 1 AND topic = ? AND ta
 SELECT topic, paused_until, limits FROM tidewheel_topics WHERE paused_until > ? OR limits IS NOT NULL
 
 -- name: grant
--- Leases start here: the fence is new in the whole store, so an older holder can write nothing from now on.
+-- Start the leases. A fence is used once in the whole store, so an earlier holder of the job can write nothing more.
 UPDATE tidewheel_jobs
 SET state = 2, attempt = attempt + 1, fence = :first_fence + grants.key,
     leased_until = :now + coalesce(lease_us, :lease_us), worker = :worker, claimed_at = :now,

@@ -1,9 +1,9 @@
 -- name: counts
-SELECT topic, state, sum(n) FROM tidewheel_counts WHERE {tenant} GROUP BY topic, state
+SELECT topic, state, sum(n) FROM tidewheel_job_counts WHERE {tenant} GROUP BY topic, state
 
--- name: due_but_waiting
--- Delayed jobs nobody has promoted yet, because no worker has claimed since they became due.
--- The index is named, here and below: that of tenants has all their finished jobs, too.
+-- name: unpromoted
+-- Delayed jobs that are due and not promoted yet, because no worker has claimed since.
+-- The index is named here and below, because that of tenants includes all their finished jobs.
 SELECT count(*) FROM tidewheel_jobs INDEXED BY tidewheel_jobs_waiting
 WHERE {tenant} AND state = 0 AND blocked = 0 AND run_at <= ?
 
@@ -14,10 +14,10 @@ SELECT count(*) FROM tidewheel_jobs INDEXED BY tidewheel_jobs_blocked WHERE {ten
 SELECT topic, paused_until FROM tidewheel_topics WHERE paused_until > ?
 
 -- name: minutes
--- Events by minute, durations (5, 6) over the whole time; for those the minute is NULL.
-SELECT minute, metric, 0, n, 0 FROM tidewheel_minutes WHERE minute >= ? AND metric < 5
+-- Events by minute; durations (metrics 5 and 6) over the whole time, with NULL as their minute.
+SELECT minute, metric, 0, n, 0 FROM tidewheel_minute_metrics WHERE minute >= ? AND metric < 5
 UNION ALL
-SELECT NULL, metric, bucket, sum(n), sum(total) FROM tidewheel_minutes WHERE minute >= ? AND metric >= 5
+SELECT NULL, metric, bucket, sum(n), sum(total) FROM tidewheel_minute_metrics WHERE minute >= ? AND metric >= 5
 GROUP BY metric, bucket
 
 -- name: oldest_waiting
@@ -26,21 +26,21 @@ SELECT run_at FROM tidewheel_jobs WHERE state = 0 AND blocked = 0 AND run_at <= 
 -- name: oldest_promoted
 SELECT run_at FROM tidewheel_jobs WHERE state = 1 AND run_at > created_at ORDER BY run_at LIMIT 1
 
--- name: first_prompt
--- Nearly always the very first job that is not delayed. Those that are delayed may be many: then by lane, see heads.
+-- name: first_never_delayed
+-- Usually one of the oldest pending jobs was never delayed. If many are delayed, first_of_lanes finds it by lane.
 SELECT run_at FROM (
     SELECT state, run_at, created_at FROM tidewheel_jobs WHERE state < 2 ORDER BY number LIMIT ?
 )
 WHERE state = 1 AND run_at <= created_at LIMIT 1
 
--- name: heads
--- The first job of each lane and priority, as told by the index alone: its order is theirs, and looking up what is not
--- in it would cost a page of the table each. From one priority to the next without reading what is between.
+-- name: first_of_lanes
+-- The first job of each lane and priority, read from the index alone: any other column would cost a page of the table
+-- for each job. Goes from one priority to the next without reading the jobs between them.
 WITH RECURSIVE levels (topic, task, priority) AS (
     SELECT topic, task, (SELECT priority FROM tidewheel_jobs j
                          WHERE j.state = 1 AND j.topic = lanes.topic AND j.task = lanes.task
                          ORDER BY j.priority DESC LIMIT 1)
-    FROM (SELECT DISTINCT topic, task FROM tidewheel_counts WHERE state = 1 AND n > 0) AS lanes
+    FROM (SELECT DISTINCT topic, task FROM tidewheel_job_counts WHERE state = 1 AND n > 0) AS lanes
     UNION ALL
     SELECT topic, task, (SELECT priority FROM tidewheel_jobs j
                          WHERE j.state = 1 AND j.topic = levels.topic AND j.task = levels.task
@@ -63,6 +63,6 @@ WHERE state = 1 AND topic = ? AND task = ? AND priority = ? AND number > ?
 ORDER BY number LIMIT 1
 
 -- name: oldest_of_tenant
--- Among the tenant's jobs, if those are few, or among all that are pending.
+-- {index} is that of tenants if the tenant has few jobs, or that of pending jobs.
 SELECT min(run_at) FROM tidewheel_jobs INDEXED BY {index}
 WHERE {tenant} AND state < 2 AND blocked = 0 AND run_at <= ?
