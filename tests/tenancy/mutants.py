@@ -184,7 +184,7 @@ class StatementMutant(Mutant):
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        before = Queries(f"tidewheel.stores.{self.store}.sql", self.file)[self.statement]
+        before = Queries(f"tidewheel.stores.{self.store}", f"sql/{self.file}")[self.statement]
         after = before[: self.start] + self.without + before[self.start + len(self.text) :]
         # Without the predicate the index of tenants could not serve, and SQLite would refuse the statement.
         after = after.replace("INDEXED BY {index}", "").replace("{hint}", "")
@@ -211,7 +211,7 @@ class StatementMutant(Mutant):
 
 def _statement_mutants(store: str, pattern: re.Pattern[str]) -> Iterator[Mutant]:
     for path in sorted((STORES / store / "sql").glob("*.sql")):
-        queries = Queries(f"tidewheel.stores.{store}.sql", path.name)
+        queries = Queries(f"tidewheel.stores.{store}", f"sql/{path.name}")
         for name in queries.names():
             for number, found in enumerate(pattern.finditer(queries[name]), 1):
                 without = _WITHOUT.get(found[0], "true")
@@ -257,7 +257,7 @@ class FunctionMutant(Mutant):
 
 
 def _function_mutants() -> Iterator[Mutant]:
-    for path in sorted((STORES / "postgres" / "migrations").glob("*.sql")):
+    for path in sorted((STORES / "postgres" / "migrations").rglob("*.sql")):
         text = path.read_text("utf-8")
         met = 0
         for function in _FUNCTION.finditer(text):

@@ -30,7 +30,7 @@ from tidewheel.stores.terminal_errors import (
     summarise_error,
 )
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 REST: Final = 10
@@ -158,7 +158,7 @@ class Claimer:
         lease_us = seconds_to_microseconds(lease_seconds)
         try:
             rows = await self._database.fetch_for(
-                tenant, _sql["grant"], self._database.now, job_id, tenant, worker, lease_us, self._name
+                tenant, _sql["claim_job"], self._database.now, job_id, tenant, worker, lease_us, self._name
             )
         except (StoreUnavailable, asyncio.CancelledError):
             self._doubt(worker)
@@ -187,7 +187,7 @@ class Claimer:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""
         newest = self._newest_fences.get(worker, self._forgotten_fence)
         number = await self._database.fetchval(
-            _sql["give_back"], self._database.now, worker, self._name, newest, WORDS[2]
+            _sql["release_lost_grants"], self._database.now, worker, self._name, newest, WORDS[2]
         )
         self._unanswered.pop(worker, None)
         if number:

@@ -12,7 +12,7 @@ from tidewheel.stores.condition_sql import Dialect, to_sql
 from tidewheel.stores.protocol import SUMMARY_LENGTH
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
 
 _STATES: Final = {
     State.PENDING: "j.state < 2",

@@ -46,11 +46,11 @@ LARGE_BYTES: Final = 1000
 _ALIKE: Final = tuple(name for name in NewJob.__struct_fields__ if name not in ("id", "payload"))
 
 PARAMETERS: Final = (
-    *("now", "again", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
+    *("now", "is_retry", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
     *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
     *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
     *("correlation_ids", "user_ids", "service_ids", "limit_keys", "headers", "formats", "payloads", "raws"),
-    *("aparts", "children", "parents", "anys", "views", "view_values"),
+    *("separate_bodies", "children", "parents", "anys", "conditions", "condition_values"),
 )
 """What the ``enqueue`` function takes, by the names and in the order of its parameters."""
 
@@ -169,8 +169,8 @@ def enqueued(jobs: Sequence[NewJob], rows: Sequence[Record]) -> list[Enqueued]:
     ]
 
 
-_sql = Queries("tidewheel.stores.postgres.sql", "limits.sql")
-_verbs = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/store_limits.sql")
+_verbs = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 _tenant_of = operator.attrgetter("tenant")
 
@@ -341,9 +341,9 @@ class Writer:
         if arguments is None:
             return None
         if self._database.scoped:
-            rows = await self._database.fetch_for(jobs[0].tenant, _verbs["enqueue_alike"], *arguments)
+            rows = await self._database.fetch_for(jobs[0].tenant, _verbs["enqueue_uniform"], *arguments)
             return alike_enqueued(jobs, rows[0]) if rows else None
-        row = await self._database.fetchrow(_verbs["enqueue_alike"], *arguments)
+        row = await self._database.fetchrow(_verbs["enqueue_uniform"], *arguments)
         return None if row is None else alike_enqueued(jobs, row)
 
     async def _insert_by_tenant(self, jobs: Sequence[NewJob], *, again: bool) -> list[Record]:

@@ -82,7 +82,7 @@ FOLD_AFTER: Final = 5_000
 appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
 WRITE_COUNTS: Final = 10
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 
 
 class Folding:
@@ -106,7 +106,7 @@ class Folding:
                 self.under_way = asyncio.create_task(self._quietly())
 
     async def fold(self) -> None:
-        await self._database.fetch(_sql["fold"])
+        await self._database.fetch(_sql["roll_up_counters"])
 
     async def _quietly(self) -> None:
         try:

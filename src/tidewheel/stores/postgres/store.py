@@ -106,7 +106,7 @@ MOST_UNSURE: Final = 20_000
 
 _WAITING_AGAIN: Final = frozenset({Retried, Released})
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 
@@ -394,7 +394,11 @@ class PostgresStore:
         if self._database.scoped:
             return  # who sees one tenant leaves it to those who see all
         row = await self._database.fetchrow(
-            _sql["tend"], self._database.now, self._claimer.tended_to(), WORDS, await self._claimer.latest()
+            _sql["run_maintenance"],
+            self._database.now,
+            self._claimer.tended_to(),
+            WORDS,
+            await self._claimer.latest(),
         )
         if row is not None:
             *rescued, promoted = row

@@ -1,21 +1,21 @@
 -- Jobs that run after others (see the tables dependencies and endings).
 --
--- Whoever ends a job that is awaited leaves a row in endings and says so (tidewheel.ended, for the rest of the
+-- Whoever ends a job that is awaited leaves a row in endings and says so (tidewheel.parents_ended, for the rest of the
 -- transaction); at the end of the same call release deals with those that wait. It waits for nobody there: a child that
 -- somebody has locked is left for a call of its own (p_wait), which waits as long as it holds nothing else that others
 -- want: for the children of one parent, the first. So a parent and its children can be locked in any order, and nobody
 -- deadlocks.
 
 -- Why a job was cancelled that was to run after another, as stores/terminal_errors.py says it. 6: deleted before it had ended.
-CREATE FUNCTION parent_failed(p_parent uuid, p_state integer) RETURNS text
+CREATE FUNCTION parent_failed_summary(p_parent uuid, p_state integer) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT 'parent_failed: job ' || p_parent || ', which it waited for, '
         || CASE p_state WHEN 4 THEN 'failed' WHEN 5 THEN 'was cancelled' ELSE 'was deleted' END
 $$;
 
 -- Jobs that were just written as if they could run: each of p_children runs after the job beside it, however that ends
--- where p_anys says so. 'WL001', with the id, when the child's tenant has no such job: then nothing may be kept.
-CREATE FUNCTION attach(p_now bigint, p_children uuid[], p_parents uuid[], p_anys boolean[]) RETURNS void
+-- where p_after_any says so. 'TW001', with the id, when the child's tenant has no such job: then nothing may be kept.
+CREATE FUNCTION add_parents(p_now bigint, p_children uuid[], p_parents uuid[], p_after_any boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_tenants text[];  -- of the children, one for each parent
@@ -33,7 +33,7 @@ BEGIN
     LOOP
         BEGIN
             IF v_packed THEN
-                PERFORM unpack_jobs(v_parents, v_owners);
+                PERFORM unbatch_jobs(v_parents, v_owners);
             END IF;
             -- In the order of ids, as everybody does, whichever table they are in: whoever held those that run while
             -- waiting for one that has ended would have what others want before it. KEY SHARE: they cannot end, but
@@ -47,7 +47,7 @@ BEGIN
                 ) AS open
                 UNION ALL
                 SELECT false FROM (
-                    SELECT FROM finished f WHERE f.id = ANY (ARRAY[w.parent]) AND f.tenant = w.tenant FOR KEY SHARE
+                    SELECT FROM finished_jobs f WHERE f.id = ANY (ARRAY[w.parent]) AND f.tenant = w.tenant FOR KEY SHARE
                 ) AS over
             ) AS l;
             EXIT WHEN cardinality(v_open) + cardinality(v_over) = cardinality(v_parents);
@@ -55,44 +55,44 @@ BEGIN
             FROM unnest(p_parents, v_tenants) WITH ORDINALITY AS e(parent, tenant, position)
             WHERE state_of(e.parent, e.tenant) IS NULL ORDER BY e.position LIMIT 1;
             IF FOUND THEN
-                RAISE SQLSTATE 'WL001' USING MESSAGE = v_missing::text;
+                RAISE SQLSTATE 'TW001' USING MESSAGE = v_missing::text;
             END IF;
-            RAISE SQLSTATE 'WL002';
-        EXCEPTION WHEN SQLSTATE 'WL002' THEN
+            RAISE SQLSTATE 'TW002';
+        EXCEPTION WHEN SQLSTATE 'TW002' THEN
             -- Packed, or moved this very moment: looked for again, without what was locked so far.
             v_packed := true;
         END;
     END LOOP;
-    PERFORM FROM jobs WHERE id = ANY (v_open) AND NOT awaited ORDER BY id FOR NO KEY UPDATE;
-    UPDATE jobs SET awaited = true WHERE id = ANY (v_open) AND NOT awaited;
+    PERFORM FROM jobs WHERE id = ANY (v_open) AND NOT has_dependents ORDER BY id FOR NO KEY UPDATE;
+    UPDATE jobs SET has_dependents = true WHERE id = ANY (v_open) AND NOT has_dependents;
     -- It stays as long as somebody runs after it: its time is told again when the last of them is gone.
-    UPDATE finished SET awaited = true, prune_at = NULL WHERE id = ANY (v_over) AND NOT (awaited AND prune_at IS NULL);
-    INSERT INTO dependencies (child, parent, tenant, place, any_end, waits)
-    SELECT e.child, e.parent, e.tenant, e.position, e.any_end, f.id IS NULL OR f.state > 3 AND NOT e.any_end
-    FROM unnest(p_children, p_parents, v_tenants, p_anys) WITH ORDINALITY AS e(child, parent, tenant, any_end, position)
-        LEFT JOIN finished f ON f.id = ANY (ARRAY[e.parent]) AND f.tenant = e.tenant;
+    UPDATE finished_jobs SET has_dependents = true, prune_at = NULL WHERE id = ANY (v_over) AND NOT (has_dependents AND prune_at IS NULL);
+    INSERT INTO dependencies (child, parent, tenant, position, after_any, unresolved)
+    SELECT e.child, e.parent, e.tenant, e.position, e.after_any, f.id IS NULL OR f.state > 3 AND NOT e.after_any
+    FROM unnest(p_children, p_parents, v_tenants, p_after_any) WITH ORDINALITY AS e(child, parent, tenant, after_any, position)
+        LEFT JOIN finished_jobs f ON f.id = ANY (ARRAY[e.parent]) AND f.tenant = e.tenant;
     WITH counted AS (
         SELECT d.child, count(*) AS n FROM (SELECT DISTINCT u.child FROM unnest(p_children) AS u(child)) AS e
             JOIN dependencies d ON d.child = ANY (ARRAY[e.child])
-        WHERE d.waits GROUP BY d.child
+        WHERE d.unresolved GROUP BY d.child
     ), before AS (
         SELECT k.child, k.n, c.state FROM counted k JOIN jobs c ON c.id = ANY (ARRAY[k.child])
     ), blocked AS (
         UPDATE jobs c SET blocked = b.n, state = 0 FROM before b WHERE c.id = ANY (ARRAY[b.child])
         RETURNING c.tenant, c.topic, c.task, b.state
     )
-    INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
+    INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready)
     SELECT minute_of(p_now), b.tenant, b.topic, b.task, count(*), -count(*)
     FROM blocked b WHERE b.state = 1 GROUP BY b.tenant, b.topic, b.task;
     -- Parents that had ended badly end these as if they had just done so. A role that may not end jobs leaves it to
     -- workers, who see to it within a second.
-    INSERT INTO endings (parent, tenant, state)
+    INSERT INTO ended_parents (parent, tenant, state)
     SELECT DISTINCT f.id, f.tenant, f.state
-    FROM unnest(p_parents, v_tenants, p_anys) AS e(parent, tenant, any_end)
-        JOIN finished f ON f.id = ANY (ARRAY[e.parent]) AND f.tenant = e.tenant
-    WHERE f.state > 3 AND NOT e.any_end;
+    FROM unnest(p_parents, v_tenants, p_after_any) AS e(parent, tenant, after_any)
+        JOIN finished_jobs f ON f.id = ANY (ARRAY[e.parent]) AND f.tenant = e.tenant
+    WHERE f.state > 3 AND NOT e.after_any;
     IF FOUND AND has_table_privilege('jobs', 'DELETE') THEN
-        PERFORM release(p_now, 1000, false);
+        PERFORM release_dependents(p_now, 1000, false);
     END IF;
 END
 $$;
@@ -100,12 +100,12 @@ $$;
 -- Let go of jobs whose parents have ended, or cancel them: up to p_limit, by the ids of the parents. A job that is
 -- cancelled is a parent that has ended in its turn: it joins the line, and nothing recurses. topics: where jobs became
 -- ready. unfinished: there is more to do, in a transaction of its own.
-CREATE FUNCTION release(p_now bigint, p_limit integer, p_wait boolean, OUT topics text[], OUT unfinished boolean)
+CREATE FUNCTION release_dependents(p_now bigint, p_limit integer, p_wait_for_locks boolean, OUT topics text[], OUT unfinished boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_us(p_now);
     v_left integer := p_limit;
-    v_wait boolean := p_wait;
+    v_wait boolean := p_wait_for_locks;
     v_passed tid[] := '{}'; -- endings of which somebody has locked a child
     v_ending record;
     v_waiting uuid[];
@@ -120,7 +120,7 @@ DECLARE
 BEGIN
     topics := '{}'; unfinished := false;
     LOOP
-        SELECT e.ctid AS tid, e.parent, e.tenant, e.state INTO v_ending FROM endings e
+        SELECT e.ctid AS tid, e.parent, e.tenant, e.state INTO v_ending FROM ended_parents e
         WHERE e.state IS NOT NULL AND e.ctid <> ALL (v_passed)
         ORDER BY e.parent LIMIT 1 FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND;
@@ -130,7 +130,7 @@ BEGIN
         END IF;
         v_waiting := ARRAY(
             SELECT d.child FROM dependencies d
-            WHERE d.waits AND d.parent = v_ending.parent AND d.tenant = v_ending.tenant
+            WHERE d.unresolved AND d.parent = v_ending.parent AND d.tenant = v_ending.tenant
             ORDER BY d.child LIMIT v_left
         );
         IF v_wait THEN
@@ -162,10 +162,10 @@ BEGIN
             FROM unnest(v_open) AS o(id)
                 JOIN dependencies d ON d.child = ANY (ARRAY[o.id]) AND d.parent = v_ending.parent
                     AND d.tenant = v_ending.tenant
-            WHERE j.id = ANY (ARRAY[o.id]) AND (v_ending.state = 3 OR d.any_end)
+            WHERE j.id = ANY (ARRAY[o.id]) AND (v_ending.state = 3 OR d.after_any)
             RETURNING j.tenant, j.topic, j.task, j.blocked, j.state
         ), tallied AS (
-            INSERT INTO tally (minute, tenant, topic, task, waiting, ready)
+            INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready)
             SELECT minute_of(v_now), f.tenant, f.topic, f.task, -count(*), count(*)
             FROM freed f WHERE f.state = 1 GROUP BY f.tenant, f.topic, f.task
         )
@@ -178,17 +178,17 @@ BEGIN
                     JOIN dependencies d ON d.child = ANY (ARRAY[o.id]) AND d.parent = v_ending.parent
                         AND d.tenant = v_ending.tenant
                     JOIN jobs j ON j.id = ANY (ARRAY[o.id])
-                WHERE NOT d.any_end
+                WHERE NOT d.after_any
             LOOP
                 PERFORM finish(v_child.child, 5, v_now, v_child.attempt, NULL,
-                               parent_failed(v_ending.parent, v_ending.state), false, p_counted => true);
+                               parent_failed_summary(v_ending.parent, v_ending.state), false, p_counted => true);
                 v_tenants := array_append(v_tenants, v_child.tenant);
                 v_topics := array_append(v_topics, v_child.topic);
                 v_tasks := array_append(v_tasks, v_child.task);
                 v_before := array_append(v_before, v_child.state);
             END LOOP;
         END IF;
-        UPDATE dependencies SET waits = false
+        UPDATE dependencies SET unresolved = false
         WHERE child = ANY (v_open || v_over) AND parent = v_ending.parent AND tenant = v_ending.tenant;
         v_left := v_left - cardinality(v_open) - cardinality(v_over);
         IF cardinality(v_open) + cardinality(v_over) < cardinality(v_waiting) THEN
@@ -196,58 +196,58 @@ BEGIN
             unfinished := true;
         ELSIF NOT EXISTS (
             SELECT FROM dependencies d
-            WHERE d.waits AND d.parent = v_ending.parent AND d.tenant = v_ending.tenant
+            WHERE d.unresolved AND d.parent = v_ending.parent AND d.tenant = v_ending.tenant
         ) THEN
-            DELETE FROM endings WHERE ctid = v_ending.tid;
+            DELETE FROM ended_parents WHERE ctid = v_ending.tid;
             IF NOT EXISTS (
                 SELECT FROM dependencies d WHERE d.parent = v_ending.parent AND d.tenant = v_ending.tenant
             ) THEN
-                INSERT INTO endings (parent, tenant) VALUES (v_ending.parent, v_ending.tenant);
-                unfinished := unfinished OR NOT p_wait;
+                INSERT INTO ended_parents (parent, tenant) VALUES (v_ending.parent, v_ending.tenant);
+                unfinished := unfinished OR NOT p_wait_for_locks;
             END IF;
         END IF;
     END LOOP;
-    IF p_wait THEN
+    IF p_wait_for_locks THEN
         FOR v_ending IN
-            SELECT e.ctid AS tid, e.parent, e.tenant FROM endings e WHERE e.state IS NULL
+            SELECT e.ctid AS tid, e.parent, e.tenant FROM ended_parents e WHERE e.state IS NULL
             ORDER BY e.parent LIMIT p_limit FOR UPDATE SKIP LOCKED
         LOOP
-            IF unawait(v_ending.parent, v_ending.tenant) THEN
-                DELETE FROM endings WHERE ctid = v_ending.tid;
+            IF clear_dependents_flag(v_ending.parent, v_ending.tenant) THEN
+                DELETE FROM ended_parents WHERE ctid = v_ending.tid;
             END IF;
         END LOOP;
     END IF;
     IF v_before <> '{}' THEN
-        PERFORM count_moved(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
+        PERFORM count_transitions(v_now, v_tenants, v_topics, v_tasks, v_before, 5);
     END IF;
-    PERFORM set_config('tidewheel.ended', '', true);
+    PERFORM set_config('tidewheel.parents_ended', '', true);
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- Where nobody runs after a finished job any more, its time is what it would have been. False: somebody has it locked.
-CREATE FUNCTION unawait(p_id uuid, p_tenant text) RETURNS boolean
+CREATE FUNCTION clear_dependents_flag(p_id uuid, p_tenant text) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job record;
 BEGIN
     -- Locked first and looked at then: somebody may have enqueued another child meanwhile.
-    PERFORM FROM finished WHERE id = p_id AND tenant = p_tenant FOR UPDATE SKIP LOCKED;
+    PERFORM FROM finished_jobs WHERE id = p_id AND tenant = p_tenant FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN NOT EXISTS (SELECT FROM finished WHERE id = p_id AND tenant = p_tenant);
+        RETURN NOT EXISTS (SELECT FROM finished_jobs WHERE id = p_id AND tenant = p_tenant);
     END IF;
     IF EXISTS (SELECT FROM dependencies d WHERE d.parent = p_id AND d.tenant = p_tenant) THEN
         RETURN true;
     END IF;
-    UPDATE finished
-    SET awaited = false, prune_at = CASE WHEN buried THEN NULL
+    UPDATE finished_jobs
+    SET has_dependents = false, prune_at = CASE WHEN buried THEN NULL
                                          WHEN state = 4 THEN finished_at + retention_failed_us
                                          ELSE finished_at + retention_us END
     WHERE id = p_id
     RETURNING prune_at, number INTO v_job;
     IF v_job.prune_at IS NOT NULL THEN
-        INSERT INTO prunable (prune_at, number, ids) VALUES (v_job.prune_at, v_job.number, ARRAY[p_id]);
+        INSERT INTO retention_queue (prune_at, number, ids) VALUES (v_job.prune_at, v_job.number, ARRAY[p_id]);
     END IF;
     RETURN true;
 END
@@ -255,30 +255,30 @@ $$;
 
 -- Jobs that are gone: those they were to run after need not be kept for them any more. Left for a call of release that
 -- may wait: here rows are locked that others want.
-CREATE FUNCTION unrelate(p_ids uuid[]) RETURNS void
+CREATE FUNCTION delete_dependencies(p_ids uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     WITH gone AS (
         DELETE FROM dependencies d WHERE d.child = ANY (p_ids) RETURNING d.parent, d.tenant
     )
-    INSERT INTO endings (parent, tenant) SELECT DISTINCT g.parent, g.tenant FROM gone g;
+    INSERT INTO ended_parents (parent, tenant) SELECT DISTINCT g.parent, g.tenant FROM gone g;
     IF FOUND THEN
-        PERFORM set_config('tidewheel.ended', 'true', true);
+        PERFORM set_config('tidewheel.parents_ended', 'true', true);
     END IF;
 END
 $$;
 
 -- How many parents a job that is to be run once more has to wait for: those that have not ended by now. They are locked
 -- by the caller.
-CREATE FUNCTION wait_again(p_id uuid) RETURNS integer
+CREATE FUNCTION restore_parents(p_id uuid) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     v_blocked integer;
 BEGIN
     UPDATE dependencies d
-    SET waits = EXISTS (SELECT FROM jobs p WHERE p.id = d.parent AND p.tenant = d.tenant)
+    SET unresolved = EXISTS (SELECT FROM jobs p WHERE p.id = d.parent AND p.tenant = d.tenant)
     WHERE d.child = p_id;
-    SELECT count(*) INTO v_blocked FROM dependencies d WHERE d.child = p_id AND d.waits;
+    SELECT count(*) INTO v_blocked FROM dependencies d WHERE d.child = p_id AND d.unresolved;
     RETURN v_blocked;
 END
 $$;
@@ -290,7 +290,7 @@ RETURNS TABLE (o_parent uuid, o_state smallint, o_waits boolean, o_any boolean)
 LANGUAGE sql STABLE AS $$
     SELECT d.parent,
            coalesce((SELECT p.state FROM jobs p WHERE p.id = d.parent AND p.tenant = d.tenant),
-                    (SELECT f.state FROM finished f WHERE f.id = d.parent AND f.tenant = d.tenant)),
-           d.waits AND p_state < 2, d.any_end
-    FROM dependencies d WHERE d.child = p_id AND d.tenant = p_tenant ORDER BY d.place
+                    (SELECT f.state FROM finished_jobs f WHERE f.id = d.parent AND f.tenant = d.tenant)),
+           d.unresolved AND p_state < 2, d.after_any
+    FROM dependencies d WHERE d.child = p_id AND d.tenant = p_tenant ORDER BY d.position
 $$;

@@ -7,24 +7,24 @@
 -- lock, so there is no deadlock.
 
 -- The lock of a topic's claimers.
-CREATE FUNCTION limits_lock(p_topic text) RETURNS bigint
+CREATE FUNCTION topic_limits_lock_key(p_topic text) RETURNS bigint
 LANGUAGE sql AS $$
     SELECT hashtextextended('tidewheel.limits.' || current_schema() || '.' || p_topic, 0)
 $$;
 
 -- Jobs of a topic that run without a limit key get an empty one, and a row, so that they count. Waits for nobody: what is
 -- locked is left for the next time.
-CREATE FUNCTION mark_running(p_topic text) RETURNS void
+CREATE FUNCTION count_running_as_limited(p_topic text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_unmarked uuid[];
 BEGIN
-    IF EXISTS (SELECT FROM packs p WHERE p.pack > 0) THEN
-        PERFORM unpack(array_agg(l.pack), array_agg(l.held))
+    IF EXISTS (SELECT FROM leased_batches p WHERE p.batch > 0) THEN
+        PERFORM unbatch(array_agg(l.batch), array_agg(l.held_mask))
         FROM (
-            SELECT p.pack, p.held FROM packs p
-            WHERE p.pack > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
-            ORDER BY p.pack FOR UPDATE SKIP LOCKED
+            SELECT p.batch, p.held_mask FROM leased_batches p
+            WHERE p.batch > 0 AND EXISTS (SELECT FROM unnest(p.jobs) AS r WHERE r.topic = p_topic)
+            ORDER BY p.batch FOR UPDATE SKIP LOCKED
         ) AS l;
     END IF;
     v_unmarked := ARRAY(
@@ -39,9 +39,9 @@ END
 $$;
 
 -- Set what holds for a topic, or end that (NULL). done: false where code would change what an operator has set, NULL
--- where p_most other topics have limits already. Jobs that run count from now on.
+-- where p_max_topics other topics have limits already. Jobs that run count from now on.
 CREATE FUNCTION set_limits(
-    p_now bigint, p_topic text, p_limits text, p_most integer, OUT done boolean, OUT others bigint
+    p_now bigint, p_topic text, p_limits text, p_max_topics integer, OUT done boolean, OUT others bigint
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -62,33 +62,33 @@ BEGIN
         done := false;
         RETURN;
     END IF;
-    IF others >= p_most THEN
+    IF others >= p_max_topics THEN
         RETURN;
     END IF;
-    PERFORM pg_advisory_xact_lock(limits_lock(p_topic)); -- whoever claims by the limits before these is done with the meters
+    PERFORM pg_advisory_xact_lock(topic_limits_lock_key(p_topic)); -- whoever claims by the limits before these is done with the meters
     INSERT INTO topics (topic, limits, limits_at, fair)
     VALUES (p_topic, v_limits, now_us(p_now), coalesce((v_limits ->> 'fair')::boolean, false))
     ON CONFLICT (topic) DO UPDATE SET limits = excluded.limits, limits_at = excluded.limits_at, fair = excluded.fair;
     -- What another rate has left may be further ahead than this one could ever be, by hours, and would hold it up as
     -- long.
-    UPDATE meters m SET tat = f.furthest
+    UPDATE rate_meters m SET used_until = f.furthest
     FROM (
         SELECT r.whole, now_us(p_now) + (r.rate ->> 'tolerance_us')::bigint + (r.rate ->> 'interval_us')::bigint AS furthest
         FROM (VALUES (true, v_limits -> 'rate'), (false, v_limits -> 'key_rate')) AS r(whole, rate)
     ) AS f
-    WHERE m.topic = p_topic AND (m.tenant = '' AND m.limit_key = '') = f.whole AND m.tat > f.furthest;
-    PERFORM mark_running(p_topic);
+    WHERE m.topic = p_topic AND (m.tenant = '' AND m.limit_key = '') = f.whole AND m.used_until > f.furthest;
+    PERFORM count_running_as_limited(p_topic);
     done := true;
 END
 $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- The first due jobs of each key of these lanes, p_wish of each; in strict order (p_ordered) whoever is first of its
--- key. Goes from key to key without a look at the jobs between, p_lines keys of a lane at most. p_of_tenant: after so
+-- The first due jobs of each key of these lanes, p_max_jobs of each; in strict order (p_ordered) whoever is first of its
+-- key. Goes from key to key without a look at the jobs between, p_max_keys keys of a lane at most. p_max_keys_of_tenant: after so
 -- many keys of one tenant on to the next (NULL: all of them).
-CREATE FUNCTION first_of_lines(
-    p_topic text, p_tasks text[], p_wish integer, p_ordered boolean, p_lines integer, p_of_tenant integer
+CREATE FUNCTION first_jobs_of_keys(
+    p_topic text, p_tasks text[], p_max_jobs integer, p_ordered boolean, p_max_keys integer, p_max_keys_of_tenant integer
 ) RETURNS TABLE (
     tid tid, tenant text, task text, limit_key text, urgency bigint, number bigint, suspect boolean
 )
@@ -105,9 +105,9 @@ BEGIN
         v_tenant := '';
         v_key := '';
         v_of_tenant := 0;
-        FOR i IN 1..p_lines LOOP
+        FOR i IN 1..p_max_keys LOOP
             v_last := v_tenant;
-            IF v_of_tenant >= p_of_tenant THEN
+            IF v_of_tenant >= p_max_keys_of_tenant THEN
                 SELECT j.tenant, j.limit_key INTO v_tenant, v_key FROM jobs j
                 WHERE j.state = 1 AND j.limit_key IS NOT NULL AND j.topic = p_topic AND j.task = v_task
                     AND j.tenant > v_tenant
@@ -136,23 +136,23 @@ BEGIN
                     SELECT j.ctid, j.tenant, j.task, j.limit_key, -j.priority, j.number, j.suspect FROM jobs j
                     WHERE j.state = 1 AND j.limit_key IS NOT NULL AND j.topic = p_topic AND j.task = v_task
                         AND (j.tenant, j.limit_key) >= (v_tenant, v_key) AND (j.tenant, j.limit_key) <= (v_tenant, v_key)
-                    ORDER BY j.tenant, j.limit_key, (-j.priority), j.number LIMIT p_wish;
+                    ORDER BY j.tenant, j.limit_key, (-j.priority), j.number LIMIT p_max_jobs;
             END IF;
         END LOOP;
     END LOOP;
 END
 $$;
 
--- Up to p_wish due jobs of a limited topic that have room, in the order in which they are to be granted: orders_urgency
+-- Up to p_max_jobs due jobs of a limited topic that have room, in the order in which they are to be granted: orders_urgency
 -- and orders_number are the place of each among those of other topics. due: when a rate that refused one lets the next
 -- start. Nothing is locked, and no meter moved.
 --
 -- Looks at the first jobs of each lane; where those are many and have no room, at the first ones of each key, so that a
 -- hundred thousand jobs of a full key do not hide the others.
-CREATE FUNCTION choose_limited(
-    p_now bigint, p_topic text, p_limits jsonb, p_tasks text[], p_wish integer,
+CREATE FUNCTION choose_limited_jobs(
+    p_now bigint, p_topic text, p_limits jsonb, p_tasks text[], p_max_jobs integer,
     OUT tids tid[], OUT tenants text[], OUT tasks text[], OUT keys text[], OUT numbers bigint[], OUT suspects boolean[],
-    OUT order_urgencies bigint[], OUT order_numbers bigint[], OUT due bigint
+    OUT order_urgencies bigint[], OUT order_numbers bigint[], OUT next_start_at bigint
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -206,7 +206,7 @@ BEGIN
         ) AS t;
     END IF;
     v_meter := coalesce(
-        (SELECT m.tat FROM meters m WHERE m.topic = p_topic AND m.tenant = '' AND m.limit_key = ''), 0
+        (SELECT m.used_until FROM rate_meters m WHERE m.topic = p_topic AND m.tenant = '' AND m.limit_key = ''), 0
     );
     tids := '{}'; tenants := '{}'; tasks := '{}'; keys := '{}'; numbers := '{}'; suspects := '{}';
     order_urgencies := '{}'; order_numbers := '{}';
@@ -254,8 +254,8 @@ BEGIN
                     SELECT u.* FROM unnest(c_tids, c_tenants, c_tasks, c_keys, c_urgencies, c_numbers, c_suspects)
                         AS u(tid, tenant, task, limit_key, urgency, number, suspect)
                     UNION
-                    SELECT f.* FROM first_of_lines(
-                        p_topic, p_tasks, p_wish, v_ordered, v_lines, CASE WHEN v_fair THEN v_lines_of_tenant END
+                    SELECT f.* FROM first_jobs_of_keys(
+                        p_topic, p_tasks, p_max_jobs, v_ordered, v_lines, CASE WHEN v_fair THEN v_lines_of_tenant END
                     ) AS f
                     WHERE (v_after_urgency IS NULL OR (f.urgency, f.number) > (v_after_urgency, v_after_number))
                         AND f.tenant || ' ' || f.limit_key <> ALL (v_full)
@@ -268,7 +268,7 @@ BEGIN
         i := 0;
         v_end := 0;
         LOOP
-            EXIT WHEN cardinality(tids) >= p_wish;
+            EXIT WHEN cardinality(tids) >= p_max_jobs;
             IF NOT v_fair THEN
                 i := i + 1;
                 EXIT WHEN i > v_count OR NOT v_last
@@ -310,7 +310,7 @@ BEGIN
             EXIT WHEN v_shut;
             v_shut := v_meter - v_tolerance > p_now;
             IF v_shut THEN
-                due := least(due, v_meter - v_tolerance);
+                next_start_at := least(next_start_at, v_meter - v_tolerance);
                 EXIT;
             END IF;
             IF c_keys[i] <> '' THEN
@@ -336,13 +336,13 @@ BEGIN
                 IF v_key_interval IS NOT NULL THEN
                     IF NOT v_meters ? v_line THEN
                         v_meters := v_meters || jsonb_build_object(v_line, coalesce((
-                            SELECT m.tat FROM meters m
+                            SELECT m.used_until FROM rate_meters m
                             WHERE m.topic = p_topic AND m.tenant = c_tenants[i] AND m.limit_key = c_keys[i]
                         ), 0));
                     END IF;
                     v_number := (v_meters ->> v_line)::bigint;
                     IF v_number - v_key_tolerance > p_now THEN
-                        due := least(due, v_number - v_key_tolerance);
+                        next_start_at := least(next_start_at, v_number - v_key_tolerance);
                         v_full := v_full || v_line;
                         CONTINUE;
                     END IF;
@@ -374,7 +374,7 @@ BEGIN
                 order_numbers := order_numbers || order_numbers[cardinality(order_numbers)];
             END IF;
         END LOOP;
-        EXIT WHEN v_last OR v_shut OR cardinality(tids) >= p_wish;
+        EXIT WHEN v_last OR v_shut OR cardinality(tids) >= p_max_jobs;
         v_full := ARRAY(SELECT DISTINCT f.line FROM unnest(v_full) AS f(line)); -- at most as many as were looked at
         IF v_in_each_key IS NOT NULL THEN
             -- Also those that are full by what was just chosen.
@@ -390,10 +390,10 @@ BEGIN
 END
 $$;
 
--- Topics with limits of which jobs are due and none has room, by name: of the first p_most that have due jobs. What the
+-- Topics with limits of which jobs are due and none has room, by name: of the first p_max_topics that have due jobs. What the
 -- caller needs to say why: the first of those jobs, since when it is due, how many run of the topic and of its key, and
 -- how far both are with their rates.
-CREATE FUNCTION held_back(p_now bigint, p_most integer) RETURNS TABLE (
+CREATE FUNCTION blocked_by_limits(p_now bigint, p_max_topics integer) RETURNS TABLE (
     o_topic text, o_limits text, o_now bigint, o_urgency bigint, o_number bigint, o_tenant text, o_limit_key text,
     o_due_since bigint, o_running bigint, o_of_key bigint, o_meter bigint, o_key_meter bigint
 )
@@ -408,11 +408,11 @@ BEGIN
         SELECT t.topic, t.limits FROM topics t
         WHERE t.limits IS NOT NULL AND coalesce(t.paused_until <= o_now, true) ORDER BY t.topic COLLATE "C"
     LOOP
-        v_tasks := ARRAY(SELECT t.task FROM tasks_of(o_topic) AS t(task));
+        v_tasks := ARRAY(SELECT t.task FROM tasks_of_topic(o_topic) AS t(task));
         CONTINUE WHEN v_tasks = '{}';
         v_looked := v_looked + 1;
-        EXIT WHEN v_looked > p_most;
-        CONTINUE WHEN (SELECT c.tids <> '{}' FROM choose_limited(o_now, o_topic, v_limits, v_tasks, 1) AS c);
+        EXIT WHEN v_looked > p_max_topics;
+        CONTINUE WHEN (SELECT c.tids <> '{}' FROM choose_limited_jobs(o_now, o_topic, v_limits, v_tasks, 1) AS c);
         SELECT first.* INTO o_urgency, o_number, o_tenant, o_limit_key, o_due_since
         FROM unnest(v_tasks) AS l(task), LATERAL (
             SELECT -j.priority AS urgency, j.number, j.tenant, j.limit_key, j.run_at FROM jobs j
@@ -424,10 +424,10 @@ BEGIN
         INTO o_running, o_of_key
         FROM jobs j WHERE j.state = 2 AND j.limit_key IS NOT NULL AND j.topic = o_topic;
         o_meter := coalesce(
-            (SELECT m.tat FROM meters m WHERE m.topic = o_topic AND m.tenant = '' AND m.limit_key = ''), 0
+            (SELECT m.used_until FROM rate_meters m WHERE m.topic = o_topic AND m.tenant = '' AND m.limit_key = ''), 0
         );
         o_key_meter := coalesce(
-            (SELECT m.tat FROM meters m
+            (SELECT m.used_until FROM rate_meters m
              WHERE m.topic = o_topic AND m.tenant = o_tenant AND m.limit_key = o_limit_key), 0
         );
         o_limits := v_limits;
@@ -443,11 +443,11 @@ SET enable_sort = off;
 -- p_tasks and p_rooms: the lanes of the claim. What is chosen of limited topics is locked, and their meters know of it.
 -- plain: which of the other jobs are left; moment: that of the choice; due: when a rate lets the next job start; more:
 -- whether there may be more at once; kept_back: whether there may be for who has more free slots.
-CREATE FUNCTION choose_with_limits(
+CREATE FUNCTION choose_under_limits(
     p_now bigint, p_limited text[], p_topics text[], p_tasks text[], p_rooms integer[], p_limit integer, p_free integer,
     p_tids tid[], p_urgencies bigint[], p_numbers bigint[], p_suspects boolean[],
-    OUT plain tid[], OUT tids tid[], OUT topics text[], OUT tasks text[], OUT tenants text[], OUT moment bigint,
-    OUT due bigint, OUT more boolean, OUT kept_back boolean
+    OUT unlimited_tids tid[], OUT tids tid[], OUT topics text[], OUT tasks text[], OUT tenants text[], OUT moment bigint,
+    OUT next_start_at bigint, OUT more boolean, OUT needs_more_slots boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -471,7 +471,7 @@ BEGIN
     FOREACH v_topic IN ARRAY p_limited LOOP
         v_tasks := ARRAY(SELECT DISTINCT l.task FROM unnest(p_topics, p_tasks) AS l(topic, task) WHERE l.topic = v_topic);
         IF array_position(v_tasks, NULL) IS NOT NULL THEN
-            v_tasks := ARRAY(SELECT t.task FROM tasks_of(v_topic) AS t(task));
+            v_tasks := ARRAY(SELECT t.task FROM tasks_of_topic(v_topic) AS t(task));
         END IF;
         -- Who finds nothing due has no reason to wait for others.
         v_tasks := ARRAY(
@@ -482,24 +482,24 @@ BEGIN
         );
         v_wish := least(p_limit, p_rooms[array_position(p_topics, v_topic)]);
         CONTINUE WHEN v_tasks = '{}' OR v_wish <= 0;
-        IF NOT pg_try_advisory_xact_lock(limits_lock(v_topic)) THEN
+        IF NOT pg_try_advisory_xact_lock(topic_limits_lock_key(v_topic)) THEN
             -- Somebody else chooses just now, which makes no room: who sees none without the lock need not wait for it.
             -- With a hundred workers at a topic that is full, all would stand in line to learn that.
-            SELECT c.tids = '{}', c.due INTO v_none, v_due
-            FROM topics t, choose_limited(now_us(p_now), v_topic, t.limits, v_tasks, 1) AS c
+            SELECT c.tids = '{}', c.next_start_at INTO v_none, v_due
+            FROM topics t, choose_limited_jobs(now_us(p_now), v_topic, t.limits, v_tasks, 1) AS c
             WHERE t.topic = v_topic AND t.limits IS NOT NULL;
             IF v_none THEN
-                due := least(due, v_due);
+                next_start_at := least(next_start_at, v_due);
                 CONTINUE;
             END IF;
-            PERFORM pg_advisory_xact_lock(limits_lock(v_topic));
+            PERFORM pg_advisory_xact_lock(topic_limits_lock_key(v_topic));
         END IF;
         v_now := now_us(p_now);
         SELECT t.limits, t.limits_at INTO v_limits, v_limits_at FROM topics t WHERE t.topic = v_topic;
         CONTINUE WHEN v_limits IS NULL; -- removed meanwhile: the next claim goes the other way
         IF v_limits_at > v_now - v_settling THEN
             -- A claim that was under way when they were set knew nothing of them, and may have granted jobs since.
-            PERFORM mark_running(v_topic);
+            PERFORM count_running_as_limited(v_topic);
         END IF;
         v_strict := v_limits ?| ARRAY['concurrency', 'rate', 'key_concurrency', 'key_rate', 'ordered'];
         IF v_strict THEN
@@ -507,8 +507,8 @@ BEGIN
             v_wish := least(v_wish, p_free);
             CONTINUE WHEN v_wish <= 0;
         END IF;
-        SELECT c.* INTO v_choice FROM choose_limited(v_now, v_topic, v_limits, v_tasks, v_wish) AS c;
-        due := least(due, v_choice.due);
+        SELECT c.* INTO v_choice FROM choose_limited_jobs(v_now, v_topic, v_limits, v_tasks, v_wish) AS c;
+        next_start_at := least(next_start_at, v_choice.next_start_at);
         CONTINUE WHEN v_choice.tids = '{}';
         -- What somebody else has got hold of meanwhile is left to them. By its number, too: another row may have moved in.
         -- OFFSET: with more conditions than its place there would be an index to mistake for a better way.
@@ -561,12 +561,12 @@ BEGIN
            ARRAY(SELECT a_tasks[k.position] FROM kept k WHERE k.limited ORDER BY k.position),
            ARRAY(SELECT a_tenants[k.position] FROM kept k WHERE k.limited ORDER BY k.position),
            ARRAY(SELECT a_keys[k.position] FROM kept k WHERE k.limited ORDER BY k.position)
-    INTO more, kept_back, plain, tids, topics, tasks,
+    INTO more, needs_more_slots, unlimited_tids, tids, topics, tasks,
          tenants, a_keys
     FROM counted c;
 
     -- A meter that n jobs start at one moment is where it was, or at that moment, and n intervals further.
-    INSERT INTO meters AS m (topic, tenant, limit_key, tat)
+    INSERT INTO rate_meters AS m (topic, tenant, limit_key, used_until)
     SELECT s.topic, s.tenant, s.limit_key, v_now + s.n * s.interval_us
     FROM (
         SELECT u.topic, '' AS tenant, '' AS limit_key, count(*) AS n,
@@ -580,7 +580,7 @@ BEGIN
         WHERE u.key <> '' GROUP BY u.topic, u.tenant, u.key, t.limits
     ) AS s
     ON CONFLICT (topic, tenant, limit_key)
-    DO UPDATE SET tat = excluded.tat + greatest(m.tat - v_now, 0);
+    DO UPDATE SET used_until = excluded.used_until + greatest(m.used_until - v_now, 0);
     moment := v_now;
 END
 $$;

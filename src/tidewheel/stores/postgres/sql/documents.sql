@@ -18,7 +18,7 @@ ORDER BY created_at DESC, id DESC LIMIT $5
 DELETE FROM {schema}.documents WHERE kind = $1 AND id = $2
 RETURNING expires_at IS NULL OR expires_at > {schema}.now_us($3::bigint)
 
--- name: forget
+-- name: delete_expired
 DELETE FROM {schema}.documents WHERE (kind, id) IN (
     SELECT kind, id FROM {schema}.documents WHERE expires_at <= (SELECT {schema}.now_us($1::bigint))
     ORDER BY expires_at, kind, id LIMIT $2 FOR UPDATE SKIP LOCKED

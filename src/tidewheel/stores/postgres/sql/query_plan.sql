@@ -43,9 +43,9 @@ SELECT j.number{also} FROM (
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 
--- name: packed
+-- name: batched
 -- Running, too. Those that are there now will be gone in a moment, so there is no order to find them by.
-SELECT j.number{also} FROM (SELECT * FROM {schema}.packed_jobs OFFSET 0) AS j
+SELECT j.number{also} FROM (SELECT * FROM {schema}.batched_jobs OFFSET 0) AS j
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 
@@ -73,16 +73,16 @@ SELECT topic, task, urgency FROM levels LIMIT $3::integer
 SELECT topic, task, sum(waiting + ready + running)::bigint AS unfinished,
        sum(completed + failed + cancelled)::bigint AS finished
 FROM (
-    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counts
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.job_counts
     UNION ALL
-    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.tally
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counter_deltas
 ) AS changes
 WHERE ($1::text IS NULL OR topic = $1) AND ($2::text IS NULL OR task = $2)
 GROUP BY topic, task
 HAVING ($3::text IS NULL OR bool_or(tenant = $3)) AND (NOT $4::boolean OR sum(waiting) <> 0)
 LIMIT $5::integer
 
--- name: crowds
+-- name: row_estimates
 -- How many jobs there are, overall and of a tenant.
 SELECT coalesce(sum(unfinished), 0)::bigint, coalesce(sum(running), 0)::bigint, coalesce(sum(finished), 0)::bigint,
        coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
@@ -94,10 +94,10 @@ SELECT coalesce(sum(unfinished), 0)::bigint, coalesce(sum(running), 0)::bigint, 
 FROM (
     SELECT tenant, waiting + ready + running AS unfinished, running, completed + failed + cancelled AS finished,
            failed, cancelled
-    FROM {schema}.counts
+    FROM {schema}.job_counts
     UNION ALL
     SELECT tenant, waiting + ready + running, running, completed + failed + cancelled, failed, cancelled
-    FROM {schema}.tally
+    FROM {schema}.counter_deltas
 ) AS changes
 
 -- name: samples
@@ -108,7 +108,7 @@ FROM generate_series(0, $3::integer) AS i, LATERAL (
     WHERE j.number >= $1::bigint + (($2::bigint - $1) * i) / $3 ORDER BY j.number LIMIT 1
 ) AS s
 
--- name: ends
+-- name: first_and_last
 (SELECT number, created_at FROM {schema}.{table} ORDER BY number LIMIT 1)
 UNION ALL
 (SELECT number, created_at FROM {schema}.{table} ORDER BY number DESC LIMIT 1)

@@ -26,7 +26,7 @@ CREATE TABLE jobs (
     lease_us            bigint,
     retention_us        bigint,
     retention_failed_us bigint,
-    claimer             bigint, -- the handle it was granted through: two workers may have one name
+    store_handle        bigint, -- the handle it was granted through: two workers may have one name
     attempt             integer  NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     max_attempts        integer,
     blocked             integer  NOT NULL DEFAULT 0,
@@ -40,10 +40,10 @@ CREATE TABLE jobs (
     key_until           smallint,
     format              smallint NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
     suspect             boolean  NOT NULL DEFAULT false,
-    counts_if_lost       boolean  NOT NULL DEFAULT false,
+    counts_if_lost      boolean  NOT NULL DEFAULT false,
     cancel_requested    boolean  NOT NULL DEFAULT false,
-    body_apart          boolean  NOT NULL DEFAULT false,
-    awaited             boolean  NOT NULL DEFAULT false, -- there are jobs that run after it
+    has_separate_body   boolean  NOT NULL DEFAULT false,
+    has_dependents      boolean  NOT NULL DEFAULT false, -- there are jobs that run after it
     topic               text     NOT NULL,
     task                text     NOT NULL,
     tenant              text     NOT NULL,
@@ -82,7 +82,7 @@ CREATE INDEX jobs_expiring ON jobs (expires_at, number) WHERE expires_at IS NOT 
 -- For people: newest first.
 CREATE INDEX jobs_number ON jobs (number);
 -- Delayed jobs by lane. Jobs that are due at once pay nothing for it.
-CREATE INDEX jobs_later ON jobs (topic, task, number) WHERE state = 0;
+CREATE INDEX jobs_pending_by_lane ON jobs (topic, task, number) WHERE state = 0;
 -- Nor do jobs of the root tenant, where there is no other.
 CREATE INDEX jobs_tenant ON jobs (tenant, number) WHERE tenant <> 'root';
 CREATE INDEX jobs_retrying ON jobs (number) WHERE attempt > 0 AND state < 2;
@@ -93,23 +93,23 @@ CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state 
 -- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
 CREATE INDEX jobs_limited ON jobs (topic, tenant, limit_key) WHERE state = 2 AND limit_key IS NOT NULL;
 -- Due jobs by key, so that those of a key without room are passed over together.
-CREATE INDEX jobs_lines ON jobs (topic, task, tenant, limit_key, (-priority), number)
+CREATE INDEX jobs_by_limit_key ON jobs (topic, task, tenant, limit_key, (-priority), number)
     WHERE state = 1 AND limit_key IS NOT NULL;
 -- Who is first in strict order, of those that do not run. state + 0: for who asks in these words only. To the planner
 -- it would otherwise look as good as the two above, where it would be read from end to end.
-CREATE INDEX jobs_in_order ON jobs (topic, tenant, limit_key, number)
+CREATE INDEX jobs_in_key_order ON jobs (topic, tenant, limit_key, number)
     WHERE limit_key IS NOT NULL AND (state + 0 = 1 OR state + 0 = 0 AND reserves > 0);
 
 -- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
 -- index entries for each would cost more than everything else that is done for them. As soon as anything but its
 -- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
 -- Jobs with a key, a limit key or a lease of their own length are never packed, nor are those that others run after.
-CREATE TABLE packs (
-    pack         bigint PRIMARY KEY, -- fence / 64
+CREATE TABLE leased_batches (
+    batch        bigint PRIMARY KEY, -- fence / 64
     leased_until bigint NOT NULL,
     claimed_at   bigint NOT NULL,
-    claimer      bigint NOT NULL,
-    held         bigint NOT NULL, -- bit 1 for the first job, while it is in the pack, and so on
+    store_handle bigint NOT NULL,
+    held_mask    bigint NOT NULL, -- bit 1 for the first job, while it is in the pack, and so on
     tenant       text   NOT NULL,
     worker       text   NOT NULL,
     ids          uuid[] NOT NULL,
@@ -121,13 +121,13 @@ CREATE TABLE packs (
     toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 5000,
     toast.autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
-ALTER TABLE packs ALTER COLUMN jobs SET STORAGE EXTERNAL;
-CREATE INDEX packs_leased ON packs (leased_until);
+ALTER TABLE leased_batches ALTER COLUMN jobs SET STORAGE EXTERNAL;
+CREATE INDEX leased_batches_leased ON leased_batches (leased_until);
 -- Ids grow with time: only a pack whose last is not before a new one can hold it, and there is rarely any.
-CREATE INDEX packs_last_id ON packs (last_id);
+CREATE INDEX leased_batches_last_id ON leased_batches (last_id);
 
 -- Finished jobs: written once, read by people, removed when their time is over.
-CREATE TABLE finished (
+CREATE TABLE finished_jobs (
     id                  uuid     PRIMARY KEY,
     number              bigint   NOT NULL,
     priority            bigint   NOT NULL,
@@ -154,8 +154,8 @@ CREATE TABLE finished (
     key_until           smallint,
     format              smallint NOT NULL,
     buried              boolean  NOT NULL DEFAULT false,
-    awaited             boolean  NOT NULL DEFAULT false,
-    body_apart          boolean  NOT NULL,
+    has_dependents      boolean  NOT NULL DEFAULT false,
+    has_separate_body   boolean  NOT NULL,
     topic               text     NOT NULL,
     task                text     NOT NULL,
     tenant              text     NOT NULL,
@@ -176,26 +176,26 @@ CREATE TABLE finished (
     -- What is waiting for it is a tenth more room, filled again afterwards.
     autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05, vacuum_truncate = off
 );
-ALTER TABLE finished ALTER COLUMN result SET STORAGE EXTERNAL;
-CREATE INDEX finished_number ON finished (number);
-CREATE INDEX finished_lane ON finished (topic, task, number);
-CREATE INDEX finished_tenant ON finished (tenant, number) WHERE tenant <> 'root';
-CREATE INDEX finished_badly ON finished (state, number) WHERE state > 3;
+ALTER TABLE finished_jobs ALTER COLUMN result SET STORAGE EXTERNAL;
+CREATE INDEX finished_jobs_number ON finished_jobs (number);
+CREATE INDEX finished_jobs_lane ON finished_jobs (topic, task, number);
+CREATE INDEX finished_jobs_tenant ON finished_jobs (tenant, number) WHERE tenant <> 'root';
+CREATE INDEX finished_jobs_failed_or_cancelled ON finished_jobs (state, number) WHERE state > 3;
 -- In the order in which they are kicked.
-CREATE INDEX finished_failed ON finished (topic, finished_at, number, tenant) WHERE state = 4;
-CREATE INDEX finished_correlation ON finished (correlation_id, number) WHERE correlation_id IS NOT NULL;
-CREATE INDEX finished_key ON finished (key, number) WHERE key IS NOT NULL;
+CREATE INDEX finished_jobs_failed ON finished_jobs (topic, finished_at, number, tenant) WHERE state = 4;
+CREATE INDEX finished_jobs_correlation ON finished_jobs (correlation_id, number) WHERE correlation_id IS NOT NULL;
+CREATE INDEX finished_jobs_key ON finished_jobs (key, number) WHERE key IS NOT NULL;
 
 -- When finished jobs are to go: those that were finished together in one row, because an index of prune_at would cost
 -- each of them as much as its own row does. A job that was requeued or deleted since is simply not found. number: the
 -- smallest, for the order of jobs whose time is the same.
-CREATE TABLE prunable (
+CREATE TABLE retention_queue (
     prune_at bigint NOT NULL,
     number   bigint NOT NULL,
     ids      uuid[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
-ALTER TABLE prunable ALTER COLUMN ids SET STORAGE EXTERNAL;
-CREATE INDEX prunable_next ON prunable (prune_at, number);
+ALTER TABLE retention_queue ALTER COLUMN ids SET STORAGE EXTERNAL;
+CREATE INDEX retention_queue_next ON retention_queue (prune_at, number);
 
 -- Bodies too large to be copied whenever their row is written. Not compressed: that costs more than it saves.
 -- Where a job's tenant is written beside its id, here and below, it is for row-level security, which asks each row by
@@ -252,31 +252,31 @@ ALTER TABLE steps ALTER COLUMN output SET STORAGE EXTERNAL;
 -- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended. The tenant
 -- is part of the key because callers write here, and asked for with every id.
 CREATE TABLE dependencies (
-    child   uuid    NOT NULL,
-    parent  uuid    NOT NULL,
-    tenant  text    NOT NULL, -- of both
-    place   integer NOT NULL, -- in the order in which they were named
-    any_end boolean NOT NULL, -- after_any
-    waits   boolean NOT NULL,
+    child      uuid    NOT NULL,
+    parent     uuid    NOT NULL,
+    tenant     text    NOT NULL, -- of both
+    position   integer NOT NULL, -- in the order in which they were named
+    after_any  boolean NOT NULL,
+    unresolved boolean NOT NULL,
     PRIMARY KEY (child, parent, tenant)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 CREATE INDEX dependencies_parent ON dependencies (parent, child);
-CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE waits;
+CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE unresolved;
 
 -- Parents that have ended, until all who wait for them are told: nearly always empty. State 6: deleted before it had
 -- ended; NULL: all are told, and it may be that nobody runs after it any more. No key: nobody waits to write here.
-CREATE TABLE endings (
-    parent uuid NOT NULL,
-    tenant text NOT NULL,
+CREATE TABLE ended_parents (
+    parent uuid     NOT NULL,
+    tenant text     NOT NULL,
     state  smallint CHECK (state BETWEEN 3 AND 6)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off
 );
-CREATE INDEX endings_parent ON endings (parent) WHERE state IS NOT NULL;
-CREATE INDEX endings_looked_for ON endings (parent) WHERE state IS NULL;
+CREATE INDEX ended_parents_parent ON ended_parents (parent) WHERE state IS NOT NULL;
+CREATE INDEX ended_parents_unreferenced ON ended_parents (parent) WHERE state IS NULL;
 
-CREATE TABLE keys (
+CREATE TABLE job_keys (
     tenant text NOT NULL,
     scope  text NOT NULL, -- the task, or the topic of a job without one
     key    text NOT NULL,
@@ -294,40 +294,40 @@ CREATE TABLE topics (
 
 -- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
 -- passed mean nothing.
-CREATE TABLE meters (
-    topic     text   NOT NULL,
-    tenant    text   NOT NULL,
-    limit_key text   NOT NULL,
-    tat       bigint NOT NULL,
+CREATE TABLE rate_meters (
+    topic      text   NOT NULL,
+    tenant     text   NOT NULL,
+    limit_key  text   NOT NULL,
+    used_until bigint NOT NULL,
     PRIMARY KEY (topic, tenant, limit_key)
 ) WITH (fillfactor = 50);
-CREATE INDEX meters_over ON meters (tat);
+CREATE INDEX rate_meters_used_until ON rate_meters (used_until);
 
 -- What every write appends instead of changing a counter that all of them would queue up for. Folded into
 -- counts and minutes by whoever has written a while; statistics add up both.
-CREATE TABLE tally (
-    minute       bigint NOT NULL,
-    tenant       text   NOT NULL,
-    topic        text   NOT NULL,
-    task         text   NOT NULL,
+CREATE TABLE counter_deltas (
+    minute           bigint  NOT NULL,
+    tenant           text    NOT NULL,
+    topic            text    NOT NULL,
+    task             text    NOT NULL,
     -- how many more jobs are in each state now
-    waiting      integer NOT NULL DEFAULT 0,
-    ready        integer NOT NULL DEFAULT 0,
-    running      integer NOT NULL DEFAULT 0,
-    completed    integer NOT NULL DEFAULT 0,
-    failed       integer NOT NULL DEFAULT 0,
-    cancelled    integer NOT NULL DEFAULT 0,
+    waiting          integer NOT NULL DEFAULT 0,
+    ready            integer NOT NULL DEFAULT 0,
+    running          integer NOT NULL DEFAULT 0,
+    completed        integer NOT NULL DEFAULT 0,
+    failed           integer NOT NULL DEFAULT 0,
+    cancelled        integer NOT NULL DEFAULT 0,
     -- what happened
-    did_enqueue  integer NOT NULL DEFAULT 0,
-    did_complete integer NOT NULL DEFAULT 0,
-    did_fail     integer NOT NULL DEFAULT 0,
-    did_cancel   integer NOT NULL DEFAULT 0,
-    did_retry    integer NOT NULL DEFAULT 0,
+    enqueued_events  integer NOT NULL DEFAULT 0,
+    completed_events integer NOT NULL DEFAULT 0,
+    failed_events    integer NOT NULL DEFAULT 0,
+    cancelled_events integer NOT NULL DEFAULT 0,
+    retried_events   integer NOT NULL DEFAULT 0,
     -- how long it took: the sum, and the bucket of each (stores/reports.py)
-    run_total    bigint,
-    run_buckets  smallint[],
-    wait_total   bigint,
-    wait_buckets smallint[]
+    run_us           bigint,
+    run_buckets      smallint[],
+    wait_us          bigint,
+    wait_buckets     smallint[]
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000000
@@ -335,7 +335,7 @@ CREATE TABLE tally (
     -- topics nearly all of it is empty. Vacuum does not queue for the lock, and lets go when somebody waits.
 );
 
-CREATE TABLE counts (
+CREATE TABLE job_counts (
     tenant    text   NOT NULL,
     topic     text   NOT NULL,
     task      text   NOT NULL,
@@ -351,7 +351,7 @@ CREATE TABLE counts (
 -- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/reports.py). Metrics:
 --   0 enqueued   1 completed   2 failed   3 cancelled   4 retried   5 run time   6 wait time
 -- Of all topics together: an hour is a few thousand rows, however many topics there are.
-CREATE TABLE minutes (
+CREATE TABLE minute_metrics (
     minute bigint   NOT NULL,
     metric smallint NOT NULL,
     bucket smallint NOT NULL,
@@ -361,7 +361,7 @@ CREATE TABLE minutes (
 ) WITH (fillfactor = 50);
 
 -- The same by lane, without the buckets: a row for each minute in which something happened, kept for six hours.
-CREATE TABLE lane_minutes (
+CREATE TABLE lane_minute_metrics (
     minute    bigint NOT NULL,
     topic     text   NOT NULL,
     task      text   NOT NULL,
@@ -403,37 +403,37 @@ CREATE INDEX documents_newest ON documents (kind, created_at, id);
 CREATE INDEX documents_expiring ON documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
 
 -- Jobs that have a row of their own, finished or not.
-CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
+CREATE VIEW single_row_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
-       key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
+       key_until, format, cancel_requested, suspect, has_separate_body, false AS buried, topic, task, tenant, worker,
        key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
-       key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
+       key_until, format, false, false, has_separate_body, buried, topic, task, tenant, worker,
        key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
        error_summary, payload, raw, result
-FROM finished;
+FROM finished_jobs;
 
 -- Jobs that are packed. beside: the ids of the whole pack; to look for one there first saves unpacking all of them.
-CREATE VIEW packed_jobs WITH (security_invoker = true) AS
+CREATE VIEW batched_jobs WITH (security_invoker = true) AS
 SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at,
-       p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
+       p.batch * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
-       r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
+       r.cancel_requested, r.suspect, r.has_separate_body, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
        r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
        r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
-       p.ids AS beside
-FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r
-WHERE p.pack > 0 -- all of them, through an index, where settings forbid to scan tables
-    AND (p.held >> r.ordinality::integer) & 1 = 1;
+       p.ids AS batch_ids
+FROM leased_batches p, unnest(p.jobs) WITH ORDINALITY AS r
+WHERE p.batch > 0 -- all of them, through an index, where settings forbid to scan tables
+    AND (p.held_mask >> r.ordinality::integer) & 1 = 1;
 
 -- Every job, for those who read.
 CREATE VIEW all_jobs WITH (security_invoker = true) AS
-SELECT *, NULL::uuid[] AS beside FROM unpacked_jobs UNION ALL SELECT * FROM packed_jobs;
+SELECT *, NULL::uuid[] AS batch_ids FROM single_row_jobs UNION ALL SELECT * FROM batched_jobs;
 
 -- Every job without its bodies, in words and times, for people's own SQL and for dashboards. shown_state is the finest
 -- name of a state (docs/reference/states.md).
