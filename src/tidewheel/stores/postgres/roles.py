@@ -1,6 +1,6 @@
 """Set up roles, rights and row-level security policies.
 
-``secure`` runs ``rls.sql`` inside a migration. ``write_grants`` writes the statements of ``grants.sql``,
+``secure`` runs ``row_level_security.sql`` inside a migration. ``write_grants`` writes the statements of ``grants.sql``,
 which give a role the rights to enqueue in its own transactions.
 """
 
