@@ -57,7 +57,7 @@ MARGIN_MICROSECONDS: Final = 3_000_000
 """A lease or a delay that is committed so late that its end has passed is still found by the next look."""
 
 LEAST_PACKED: Final = 20
-"""So many jobs are worth a row that they share; see ``packing.py``."""
+"""So many jobs are worth a row that they share; see ``leased_batches.py``."""
 
 MOST_LOOKS: Final = 100
 """Different sets of lanes whose marks are remembered."""
@@ -80,7 +80,7 @@ _priority_of = operator.itemgetter(PRIORITY)
 
 
 class Claimer:
-    """The claims of one store. Knows how far they came (``marks.py``) and decides how much each looks at.
+    """The claims of one store. Knows how far they came (``claim_scan.py``) and decides how much each looks at.
 
     Most go on from the marks. Four times a second one looks back a little, and deals with leases that have
     ended and delayed jobs that are due. Everything is looked at whenever there is a reason, such as a claim

@@ -100,7 +100,7 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
 
 
 def _views(jobs: Sequence[NewJob], of: Mapping[str, Column]) -> tuple[Column | None, Column | None]:
-    """What other jobs have to meet that these may meet, as SQL and as its values; see ``in_view``."""
+    """What other jobs have to meet that these may meet, as SQL and as its values; see ``meets_condition``."""
     if of["only"] == (None,) or (of["key"] == (None,) and of["after"] == ((),)):
         return None, None
     views = [Views.of(job.only) for job in jobs]
@@ -108,7 +108,7 @@ def _views(jobs: Sequence[NewJob], of: Mapping[str, Column]) -> tuple[Column | N
 
 
 def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] | None:
-    """The parameters of ``enqueue_alike``; None for jobs that are not."""
+    """The parameters of ``enqueue_uniform``; None for jobs that are not."""
     of = columns_of(jobs)
     if any(of[name] != (None,) for name in ("key", "expires_at", "expires_in", "limit_key")):
         return None

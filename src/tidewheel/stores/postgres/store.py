@@ -275,7 +275,7 @@ class PostgresStore:
         on_timeout: Callable[[], None],
         run_seconds: float = 0.0,
     ) -> LentTransaction:
-        # Gives a packed job a row of its own: the others of its pack must not wait for the end of this.
+        # Gives a job in a batch a row of its own: the others of its batch must not wait for the end of this.
         if not (await self.start([lease], run_seconds=[run_seconds], alone=False))[0]:
             raise LeaseLost(
                 f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); "

@@ -1,5 +1,5 @@
 """Pauses and limits of topics. What has room is chosen by the claim itself, in the database
-(``0011_limits.sql``).
+(``11_topic_limits.sql``).
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
         )
     }
     lanes: Counter[tuple[str, str, str, int]] = Counter()
-    prunable: dict[int, list[WholeJob]] = {}
+    by_end: dict[int, list[WholeJob]] = {}
     for job in jobs:
         record = job.record
         owned = {"id": record.id, "tenant": record.tenant}
@@ -206,14 +206,14 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
         if (name := key_name(job)) is not None:
             tables["job_keys"].append({"tenant": name[0], "scope": name[1], "key": name[2], "id": record.id})
         if (ends_at := prune_at(job)) is not None:
-            prunable.setdefault(ends_at, []).append(job)
+            by_end.setdefault(ends_at, []).append(job)
     tables["retention_queue"] = [
         {
             "prune_at": ends_at,
             "number": min(job.record.number for job in group),
             "ids": [job.record.id for job in group],
         }
-        for ends_at, group in prunable.items()
+        for ends_at, group in by_end.items()
     ]
     tables["counter_deltas"] = _tally_rows(lanes, now)
     return tables

@@ -128,7 +128,7 @@ FROM (
 WHERE last_value < used
 
 -- name: blocked_add_up
-SELECT format('job %s says it unresolved for %s jobs, there are %s', number, blocked, n)
+SELECT format('job %s says it waits for %s jobs, there are %s', number, blocked, n)
 FROM (
     SELECT j.number, j.blocked, j.state,
            (SELECT count(*) FROM {schema}.dependencies d WHERE d.child = j.id AND d.tenant = j.tenant AND d.unresolved) AS n
@@ -137,7 +137,7 @@ FROM (
 WHERE blocked <> n OR blocked > 0 AND state > 0
 
 -- name: blocked_jobs_have_parents
-SELECT format('job %s unresolved for a job that has ended or is gone', j.number)
+SELECT format('job %s waits for a job that has ended or is gone', j.number)
 FROM {schema}.jobs j JOIN {schema}.dependencies d ON d.child = j.id AND d.tenant = j.tenant AND d.unresolved
 WHERE NOT EXISTS (SELECT FROM {schema}.jobs p WHERE p.id = d.parent AND p.tenant = d.tenant)
     AND NOT EXISTS (SELECT FROM {schema}.ended_parents e WHERE e.parent = d.parent AND e.tenant = d.tenant AND e.state IS NOT NULL)
