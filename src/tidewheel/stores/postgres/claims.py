@@ -80,7 +80,7 @@ _priority_of = operator.itemgetter(PRIORITY)
 
 
 class Claimer:
-    """The claims of one store. Knows how far they came (``claim_scan.py``) and decides how much each looks at.
+    """The claims of one store. Knows how far they came (``claim_scan``) and decides how much each looks at.
 
     Most go on from the marks. Four times a second one looks back a little, and deals with leases that have
     ended and delayed jobs that are due. Everything is looked at whenever there is a reason, such as a claim

@@ -78,7 +78,7 @@ class WordsOfAll(Words):
 
 
 class Views(WordsOfAll):
-    """Of conditions that the function ``meets_condition`` checks: values are a JSON array, the time is its own."""
+    """For the function ``meets_condition``: values are a JSON array, the time is its own."""
 
     def __init__(self) -> None:
         super().__init__(self._add_value, 0)

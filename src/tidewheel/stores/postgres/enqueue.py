@@ -50,7 +50,7 @@ PARAMETERS: Final = (
     *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
     *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
     *("correlation_ids", "user_ids", "service_ids", "limit_keys", "headers", "formats", "payloads", "raws"),
-    *("separate_bodies", "children", "parents", "anys", "conditions", "condition_values"),
+    *("separate_bodies", "children", "parents", "after_any", "conditions", "condition_values"),
 )
 """What the ``enqueue`` function takes, by the names and in the order of its parameters."""
 

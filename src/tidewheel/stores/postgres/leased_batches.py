@@ -1,7 +1,7 @@
 """Completions of jobs that share a row: which they are, and their arrays for the function.
 
-Jobs that are claimed together share a row of the table ``leased_batches``. All but a few of them are completed
-before anything else is said about them, which is done for a whole batch at once.
+Jobs that are claimed together share a row of the table ``leased_batches``. All but a few of them are
+completed before anything else is said about them, which is done for a whole batch at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidewheel.core.model import Completed, Settlement
 from tidewheel.stores.postgres.database import Record
 
 PLACES: Final = 64
-"""A fence is this many times the number of the batch, plus the place in it. Place 0: a job with its own row."""
+"""A fence is this many times the number of the batch, plus the place in it; place 0 is a single job."""
 
 LONG_SECONDS: Final = 0.2
 """A job that ran longer has probably been given a row of its own, when its start was recorded."""

@@ -1,7 +1,7 @@
 """Set up roles, rights and row-level security policies.
 
-``secure`` runs ``row_level_security.sql`` inside a migration. ``write_grants`` writes the statements of ``grants.sql``,
-which give a role the rights to enqueue in its own transactions.
+``secure`` runs ``row_level_security.sql`` inside a migration. ``write_grants`` writes the statements of
+``grants.sql``, which give a role the rights to enqueue in its own transactions.
 """
 
 from __future__ import annotations

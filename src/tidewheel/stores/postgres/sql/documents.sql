@@ -1,7 +1,8 @@
 -- An expired document is as good as gone, whether or not it was pruned already.
 
 -- name: write
-SELECT o_version FROM {schema}.write_documents($1::bigint, $2::text[], $3::text[], $4::bytea[], $5::bigint[], $6::bigint[])
+SELECT o_version FROM {schema}.write_documents($1::bigint, $2::text[], $3::text[], $4::bytea[], $5::bigint[],
+       $6::bigint[])
 ORDER BY o_ordinal
 
 -- name: read

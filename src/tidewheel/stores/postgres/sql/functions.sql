@@ -1,7 +1,7 @@
 -- The functions of the schema, as they are called. Types are named, because the driver asks for them beforehand.
 
 -- name: enqueue
--- The order of the parameters is that of enqueueing.py.
+-- The order of the parameters is that of PARAMETERS in enqueue.py.
 SELECT * FROM {schema}.enqueue(
     $1::bigint, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[], $7::text[], $8::text[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
@@ -30,8 +30,8 @@ WHERE w.o_version IS NOT NULL
 -- name: enqueue_uniform
 -- New jobs that differ in nothing but their ids and payloads, without keys, long bodies and expiry: what is enqueued
 -- most, in one plain statement, which costs a third less than a call of the function. There is only one way to run it,
--- so its plan needs no pins. If one of the ids is taken by a job that is packed or has finished, nothing is written, and
--- the function says what is wrong.
+-- so its plan needs no pins. If one of the ids is taken by a job in a batch or a finished one, nothing is
+-- written, and the function says what is wrong.
 WITH moment AS MATERIALIZED (
     SELECT n.now, greatest(coalesce($4::bigint, n.now + $5::bigint), n.now) AS run_at
     FROM (SELECT {schema}.now_us($1::bigint) AS now OFFSET 0) AS n
@@ -39,7 +39,7 @@ WITH moment AS MATERIALIZED (
         SELECT FROM unnest($2::uuid[]) AS u(id),
             LATERAL (SELECT FROM {schema}.finished_jobs f WHERE f.id = u.id LIMIT 1) AS taken
     ) AND NOT {schema}.any_batched($2) AND NOT EXISTS (SELECT FROM {schema}.topics t WHERE t.fair AND t.topic = $6)
-        -- Who does not see a topic before there are jobs of theirs cannot tell.
+        -- A caller that sees a topic only once it has jobs there cannot tell whether it is fair.
         AND (
             NOT row_security_active('{schema}.topics')
             OR EXISTS (SELECT FROM {schema}.job_counts c WHERE c.topic = $6)
@@ -54,7 +54,7 @@ WITH moment AS MATERIALIZED (
            $18::text, $19::text, 0, u.payload
     FROM moment m, unnest($2, $3::text[]) AS u(id, payload)
     RETURNING number
-), tallied AS (
+), deltas AS (
     INSERT INTO {schema}.counter_deltas (minute, tenant, topic, task, waiting, ready, enqueued_events)
     SELECT {schema}.minute_of(m.now), $8, $6, $7, CASE WHEN m.run_at > m.now THEN cardinality($2) ELSE 0 END,
            CASE WHEN m.run_at > m.now THEN 0 ELSE cardinality($2) END, cardinality($2)
@@ -123,7 +123,7 @@ SELECT * FROM {schema}.finished_steps($1::bigint, $2::uuid, $3::bigint)
 SELECT * FROM {schema}.cancel_requests($1::bigint, $2::uuid[], $3::bigint[])
 
 -- name: notify
--- A hint need not survive a crash: nobody waits for the disk.
+-- A hint need not survive a crash, so this does not wait for the disk.
 SELECT pg_notify(n.channel, n.message), set_config('synchronous_commit', 'off', true)
 FROM unnest($1::text[], $2::text[]) AS n(channel, message)
 

@@ -1,13 +1,13 @@
--- What the server tells about itself. No table of anybody is read, but for a single row of ours. Times as microseconds.
+-- What the server reports about itself. No table is read, except a single row of ours. Times as microseconds.
 
 -- name: settings
 SELECT name, current_setting(name) FROM unnest($1::text[]) AS n(name)
 
 -- name: held_snapshots
--- Who holds a snapshot or a transaction id that vacuum of this database has to respect. Vacuum itself is nobody's pin,
--- and a query's helpers hold what their leader does. Senders of the log to standbys have no transaction: see slots.
--- What other roles do is hidden from those who are not members of pg_read_all_stats: then there is a row that tells
--- only how many sessions that are.
+-- Who holds a snapshot or a transaction id that vacuum of this database has to respect. Vacuum itself holds nothing
+-- back, and a query's helpers hold what their leader does. Senders of the log to standbys have no transaction: see
+-- replication_slots. What other roles do is hidden from roles that are not members of pg_read_all_stats: then one row says only how
+-- many sessions there are.
 (SELECT (extract(epoch FROM xact_start) * 1000000)::bigint AS since,
         extract(epoch FROM clock_timestamp() - xact_start)::double precision AS held,
         pid, usename::text, application_name, host(client_addr), state,
@@ -72,14 +72,16 @@ ORDER BY 2 DESC LIMIT $3::integer
 SELECT p.prune_at, n.now
 FROM (SELECT {schema}.now_us($1::bigint) AS now) AS n
     LEFT JOIN LATERAL (
-        SELECT q.prune_at FROM {schema}.retention_queue q WHERE q.prune_at <= n.now ORDER BY q.prune_at, q.number LIMIT 1
+        SELECT q.prune_at FROM {schema}.retention_queue q WHERE q.prune_at <= n.now ORDER BY q.prune_at,
+               q.number LIMIT 1
     ) AS p ON true
 
 -- name: notifications
 SELECT pg_notification_queue_usage()
 
 -- name: connections
--- Also those of which nothing else is told. Some are reserved for superusers and, since 16, for a role of their own.
+-- Also sessions of which nothing else is visible. Some are reserved for superusers and, since 16, for a role of their
+-- own.
 SELECT count(*)::integer,
        current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
        - coalesce(current_setting('reserved_connections', true), '0')::integer

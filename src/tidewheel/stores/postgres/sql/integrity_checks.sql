@@ -1,4 +1,4 @@
--- Each statement answers with one line for each problem. All of them see the same snapshot.
+-- Each statement returns one line for each problem. All of them see the same snapshot.
 
 -- name: counters_add_up
 WITH said AS (
@@ -31,7 +31,8 @@ WHERE held_mask = 0 OR held_mask & 1 = 1 OR cardinality(ids) <> cardinality(jobs
     OR ids <> ARRAY(SELECT r.id FROM unnest(jobs) WITH ORDINALITY AS r ORDER BY r.ordinality)
     OR EXISTS (
         SELECT FROM unnest(jobs) AS r
-        WHERE r.tenant <> leased_batches.tenant OR r.key IS NOT NULL OR r.lease_us IS NOT NULL OR r.state <> 1 OR r.has_dependents
+        WHERE r.tenant <> leased_batches.tenant OR r.key IS NOT NULL OR r.lease_us IS NOT NULL OR r.state <> 1
+            OR r.has_dependents
     )
 
 -- name: numbers_differ
@@ -44,7 +45,8 @@ WHERE NOT has_separate_body AND payload IS NULL AND raw IS NULL
 UNION ALL
 SELECT format('job %s has no body', j.number) FROM {schema}.all_jobs j
 WHERE j.has_separate_body AND NOT EXISTS (
-    SELECT FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant AND (b.payload IS NOT NULL OR b.raw IS NOT NULL)
+    SELECT FROM {schema}.bodies b WHERE b.id = j.id AND b.tenant = j.tenant
+        AND (b.payload IS NOT NULL OR b.raw IS NOT NULL)
 )
 
 -- name: bodies_owned
@@ -106,7 +108,7 @@ LEFT JOIN {schema}.job_keys k
 WHERE j.key IS NOT NULL AND k.id IS NULL AND NOT (j.key_until = 1 AND j.state > 2)
 
 -- name: running_leased
--- A constraint says so, too; this is for tables on which somebody dropped or disabled it.
+-- A constraint says so, too; this is for tables whose constraint was dropped or disabled.
 SELECT format('job %s runs without a lease', number) FROM {schema}.all_jobs WHERE state = 2 AND leased_until IS NULL
 
 -- name: attempts_within_bounds
@@ -131,7 +133,8 @@ WHERE last_value < used
 SELECT format('job %s says it waits for %s jobs, there are %s', number, blocked, n)
 FROM (
     SELECT j.number, j.blocked, j.state,
-           (SELECT count(*) FROM {schema}.dependencies d WHERE d.child = j.id AND d.tenant = j.tenant AND d.unresolved) AS n
+           (SELECT count(*) FROM {schema}.dependencies d WHERE d.child = j.id AND d.tenant = j.tenant
+           AND d.unresolved) AS n
     FROM {schema}.all_jobs j WHERE j.state < 3
 ) AS j
 WHERE blocked <> n OR blocked > 0 AND state > 0
@@ -140,7 +143,8 @@ WHERE blocked <> n OR blocked > 0 AND state > 0
 SELECT format('job %s waits for a job that has ended or is gone', j.number)
 FROM {schema}.jobs j JOIN {schema}.dependencies d ON d.child = j.id AND d.tenant = j.tenant AND d.unresolved
 WHERE NOT EXISTS (SELECT FROM {schema}.jobs p WHERE p.id = d.parent AND p.tenant = d.tenant)
-    AND NOT EXISTS (SELECT FROM {schema}.ended_parents e WHERE e.parent = d.parent AND e.tenant = d.tenant AND e.state IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM {schema}.ended_parents e WHERE e.parent = d.parent AND e.tenant = d.tenant
+        AND e.state IS NOT NULL)
 
 -- name: parents_flagged
 SELECT DISTINCT format('job %s does not know that others run after it', p.number)

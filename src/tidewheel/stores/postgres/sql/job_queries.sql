@@ -1,12 +1,13 @@
 -- name: columns
--- One list for every read; recording.py knows the order. Not a statement by itself.
+-- One list for every read; row_mapping.py knows the order. Not a statement by itself.
 j.id, j.number, j.tenant, j.topic, j.task, j.state, j.priority, j.attempt, j.max_attempts, j.created_at,
 j.run_at, j.claimed_at, j.started_at, j.finished_at, j.leased_until, j.fence, j.worker, j.timeout_us, j.key,
 j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
 p.message, p.stage, p.updated_at, j.limit_key
 
 -- name: parents
--- The jobs that one runs after, as parents_of in 0010 tells them. A job that others run after is never packed.
+-- The jobs that one runs after, as parents_of in 10_dependencies.sql returns them. A job with dependents is never in a
+-- batch.
 ARRAY(SELECT ROW(
           d.parent,
           coalesce((SELECT o.state FROM {schema}.jobs o WHERE o.id = d.parent AND o.tenant = d.tenant),
@@ -42,23 +43,26 @@ FROM unnest($1::uuid[]) WITH ORDINALITY AS n(id, position)
 ORDER BY n.position
 
 -- name: job_ids
--- Packs are opened only for numbers that are nowhere else.
+-- Batches are opened only for numbers that are nowhere else.
 WITH found AS MATERIALIZED (
     SELECT n.position, n.number,
-           coalesce((SELECT j.id FROM {schema}.jobs j WHERE j.number = n.number AND ($2::text IS NULL OR j.tenant = $2)),
+           coalesce((SELECT j.id FROM {schema}.jobs j WHERE j.number = n.number
+           AND ($2::text IS NULL OR j.tenant = $2)),
                     (SELECT f.id FROM {schema}.finished_jobs f
                      WHERE f.number = n.number AND ($2::text IS NULL OR f.tenant = $2))) AS id
     FROM unnest($1::bigint[]) WITH ORDINALITY AS n(number, position)
 ), batched AS MATERIALIZED (
     SELECT p.number, p.id FROM {schema}.batched_jobs p
-    WHERE EXISTS (SELECT FROM found WHERE id IS NULL) AND p.number = ANY (ARRAY(SELECT number FROM found WHERE id IS NULL))
+    WHERE EXISTS (SELECT FROM found WHERE id IS NULL)
+        AND p.number = ANY (ARRAY(SELECT number FROM found WHERE id IS NULL))
         AND ($2::text IS NULL OR p.tenant = $2)
 )
 SELECT coalesce(f.id, (SELECT p.id FROM batched p WHERE p.number = f.number)) FROM found f ORDER BY f.position
 
 -- name: begin_snapshot
--- The time everything else is told by. With the first statement of the transaction come its settings: whatever
--- statistics say, rows are found through indexes and read in their order, and limits are planned with their values.
+-- The time that all else in this transaction goes by. With the first statement of the transaction come its settings:
+-- whatever statistics say, rows are found through indexes and read in their order, and limits are planned with their
+-- values.
 SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true), set_config('enable_sort', 'off', true),
@@ -102,13 +106,13 @@ FROM {schema}.batched_jobs j
 WHERE j.number = ANY ($1)
 
 -- name: scan_texts
--- Which of these jobs may meet a condition about texts, what else is to be told of them, and how large their bodies are.
--- Those do not leave the server. What a fingerprint is made of does.
+-- Which of these jobs may meet a condition about texts, what else is to be decided about them, and how large their
+-- bodies are. Those do not leave the server. What a fingerprint is made of does.
 SELECT j.number, {verdict}, ARRAY[{decided}]::boolean[], {size}, j.topic, j.task, j.error_summary
 FROM {by_numbers} AS j {bodies}
 
 -- name: size
--- Part of it, for those who will want the bodies.
+-- Part of it, when the bodies are wanted later.
 coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)
 
 -- name: with_bodies
@@ -128,7 +132,8 @@ LEFT JOIN LATERAL (
     SELECT a.*
     FROM unnest($1::bigint[]) AS c(number)
         JOIN LATERAL (
-            SELECT {scanned_columns} FROM {schema}.single_row_jobs u WHERE u.number >= c.number ORDER BY u.number LIMIT 1
+            SELECT {scanned_columns} FROM {schema}.single_row_jobs u WHERE u.number >= c.number ORDER BY u.number
+            LIMIT 1
         ) AS a ON a.number = c.number
     UNION ALL
     SELECT {scanned_columns} FROM {schema}.batched_jobs u WHERE u.number = ANY ($1)
@@ -137,7 +142,8 @@ LEFT JOIN LATERAL (
 -- name: scanned_columns
 u.id, u.number, u.tenant, u.topic, u.task, u.state, u.priority, u.attempt, u.max_attempts, u.created_at, u.run_at,
 u.claimed_at, u.started_at, u.finished_at, u.leased_until, u.fence, u.worker, u.timeout_us, u.key, u.correlation_id,
-u.user_id, u.service_id, u.limit_key, u.blocked, u.cancel_requested, u.error_summary, u.format, u.has_separate_body, u.payload,
+u.user_id, u.service_id, u.limit_key, u.blocked, u.cancel_requested, u.error_summary, u.format, u.has_separate_body,
+u.payload,
 u.raw
 
 -- name: in_payload

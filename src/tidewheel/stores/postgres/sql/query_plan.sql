@@ -1,4 +1,4 @@
--- Where the numbers of matching jobs come from, newest first. selecting.py puts these together: $1 is how many are
+-- Where the numbers of matching jobs come from, newest first. query_plan.py puts these together: $1 is how many are
 -- wanted, {above} and {below} are the numbers between which to look, {and} further conditions. {also} is what a search
 -- wants to know of each: a condition is read like a column, so that it is the reader who decides how long to go on.
 --
@@ -27,7 +27,7 @@ SELECT f.* FROM unnest({topics}, {tasks}) AS l(topic, task), LATERAL (
 ) AS f
 
 -- name: by_level
--- Ready jobs are kept by lane and priority, for those who claim.
+-- Ready jobs are indexed by lane and priority, for claims.
 SELECT f.* FROM unnest({topics}, {tasks}, {urgencies}) AS l(topic, task, urgency), LATERAL (
     SELECT j.number{also} FROM {schema}.jobs j
     WHERE j.state = 1 AND (j.topic, j.task, (-j.priority), j.number) > (l.topic, l.task, l.urgency, {above})
@@ -68,8 +68,8 @@ WITH RECURSIVE levels (topic, task, urgency) AS (
 SELECT topic, task, urgency FROM levels LIMIT $3::integer
 
 -- name: lanes
--- The lanes there are, from counters: those of this topic, of this task, with jobs of this tenant, and, if told
--- so, with jobs that wait.
+-- The lanes there are, from counters: those of this topic, of this task, with jobs of this tenant, and, if asked, with
+-- jobs that wait.
 SELECT topic, task, sum(waiting + ready + running)::bigint AS unfinished,
        sum(completed + failed + cancelled)::bigint AS finished
 FROM (

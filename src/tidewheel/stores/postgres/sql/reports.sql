@@ -1,8 +1,8 @@
--- What operators ask. Bounded by the number of jobs that are looked at, or told from counters.
+-- What operators ask. Bounded by the number of jobs that are looked at, or taken from counters.
 
 -- name: begin_snapshot
--- The time everything else is told by, and settings for the transaction: limits are planned with their values, and what
--- statistics say does not make anybody read a whole table.
+-- The time that all else in this transaction goes by, and settings for the transaction: limits are planned with their
+-- values, and what statistics say makes no query read a whole table.
 SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
        set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
@@ -12,7 +12,7 @@ SELECT o_topics, o_tasks, o_waiting, o_ready, o_running, o_completed, o_failed, 
 FROM {schema}.lanes($1::bigint, $2::text)
 
 -- name: unpromoted_by_lane
--- Delayed jobs nobody has promoted yet, by lane. Not all of them: without workers there may be a million.
+-- Delayed jobs that are due and not promoted yet, by lane. Not all of them: without workers there may be a million.
 SELECT topic, task, count(*) FROM (
     SELECT j.topic, j.task FROM {schema}.jobs j
     WHERE j.state = 0 AND j.blocked = 0 AND j.run_at <= $1::bigint AND ($2::text IS NULL OR j.tenant = $2)
@@ -25,11 +25,13 @@ GROUP BY topic, task
 SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
 FROM {schema}.lane_minute_metrics WHERE minute >= $1::bigint
 UNION ALL
-SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events), sum(cancelled_events), sum(retried_events),
+SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events), sum(cancelled_events),
+       sum(retried_events),
        coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_us), 0)::bigint,
        coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_us), 0)::bigint
 FROM {schema}.counter_deltas
-WHERE minute >= $1 AND (enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0 OR retried_events > 0
+WHERE minute >= $1 AND (enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0
+    OR retried_events > 0
                         OR wait_buckets IS NOT NULL)
 GROUP BY minute, topic, task
 
@@ -52,7 +54,8 @@ FROM (
 GROUP BY topic, task
 
 -- name: newest
--- The newest jobs, packed ones aside: those have no keys, and neither wait nor are finished. Not a statement by itself.
+-- The newest jobs, except those in batches: they have no keys, and neither wait nor are finished. Not a statement by
+-- itself.
 SELECT number, id, tenant, topic, task, key FROM (
     (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.jobs j
      WHERE $1::text IS NULL OR j.tenant = $1 ORDER BY j.number DESC LIMIT $2::bigint)
@@ -103,7 +106,7 @@ WHERE f.state = 4 AND f.state > 3 AND f.number = ANY ($1::bigint[])
 GROUP BY 1, 2, 3, 4
 
 -- name: ids
--- Of failed jobs that were found to be somebody's already.
+-- Ids of failed jobs whose tenant was checked before.
 SELECT f.number, f.id
 FROM unnest($1::bigint[]) AS c(number)
     JOIN LATERAL (
@@ -124,7 +127,8 @@ HAVING count(*) > 1
 SELECT max(number), count(*), tenant, topic, task, NULL, (array_agg(id ORDER BY number DESC))[1],
        (array_agg(id ORDER BY number))[1]
 FROM (
-    SELECT j.number, j.id, j.tenant, j.topic, j.task, j.format, j.has_separate_body, j.payload, j.raw FROM {schema}.jobs j
+    SELECT j.number, j.id, j.tenant, j.topic, j.task, j.format, j.has_separate_body, j.payload,
+           j.raw FROM {schema}.jobs j
     WHERE j.state < 2 AND ($1::text IS NULL OR j.tenant = $1) ORDER BY j.number DESC LIMIT $2::bigint
 ) AS pending
 WHERE NOT has_separate_body AND octet_length(payload) <= $3::integer OR octet_length(raw) <= $3
@@ -141,7 +145,7 @@ GROUP BY j.tenant, j.topic, j.task, j.format, j.payload, j.raw
 HAVING count(*) > 1
 
 -- name: longest_running
--- Of finished jobs nobody looks at a single one: they have no lease, says the view.
+-- No finished job is read: the view says that they have no lease.
 SELECT {columns}
 FROM (
     SELECT * FROM {schema}.all_jobs r

@@ -1,5 +1,5 @@
 -- Whether row-level security is what `tidewheel migrate --rls` made, and roles are what they should be. Each statement
--- answers with one line for each problem. Only catalogues are read. $1 is the schema.
+-- returns one line for each problem. Only catalogues are read. $1 is the schema.
 
 -- name: roles_exist
 SELECT format('the role %s is missing; tidewheel migrate --rls makes it', n.name)
@@ -90,7 +90,8 @@ FROM callers c JOIN pg_roles r ON r.oid = c.oid, LATERAL (
     WHERE b.of = c.oid AND h.rolname IN ('tidewheel_owner', 'tidewheel_worker', 'pg_write_server_files',
                                          'pg_execute_server_program', 'pg_read_server_files')
     UNION ALL
-    SELECT format('the role %%1$s calls as tidewheel_api, but owns %s; tidewheel migrate --rls gives it to tidewheel_owner',
+    SELECT format('the role %%1$s calls as tidewheel_api, but owns %s; '
+                  'tidewheel migrate --rls gives it to tidewheel_owner',
                   string_agg(o.name, ', ' ORDER BY o.name))
     FROM (
         SELECT nspname::text AS name, nspowner AS owner FROM pg_namespace WHERE nspname = $1::text
@@ -124,7 +125,7 @@ FROM callers c JOIN pg_roles r ON r.oid = c.oid, LATERAL (
 ) AS t
 
 -- name: this_role_restricted
--- Whoever runs this is what workers run as, as far as can be told from here.
+-- The role that runs this is taken for the one that workers use.
 SELECT CASE
     WHEN r.rolsuper THEN format(
         'this connection is of the superuser %s, whom no policy holds; run workers and doctors as a member of '

@@ -23,14 +23,14 @@ ORDER BY number DESC
 coalesce(octet_length(b.payload), octet_length(b.raw), octet_length(j.payload), octet_length(j.raw), 0)
 
 -- name: large
--- Bodies that are kept apart.
+-- Separate bodies.
 LEFT JOIN LATERAL (
     SELECT * FROM {schema}.bodies o WHERE o.id = j.id AND o.tenant = j.tenant AND j.has_separate_body OFFSET 0
 ) AS b ON true
 
 -- name: export
--- As ``get`` reads it (recording.py knows the order), and then what is shown to nobody. From the last number of the page
--- to the first.
+-- As ``get`` reads it (row_mapping.py knows the order), and then columns that are never shown. From the last number of
+-- the page to the first.
 SELECT {columns}, j.format, coalesce(b.payload, j.payload), coalesce(b.raw, j.raw), j.result, p.checkpoint, j.retry,
        j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
        coalesce(j.kicks, 0), coalesce(j.touches, 0),
@@ -44,7 +44,8 @@ FROM (
            false AS cancel_requested, false AS suspect, false AS counts_if_lost, buried, result
     FROM {schema}.finished_jobs WHERE number BETWEEN $1 AND $2
     UNION ALL
-    SELECT {shared_columns}, NULL, leased_until, expires_at, blocked, cancel_requested, suspect, counts_if_lost, false, NULL
+    SELECT {shared_columns}, NULL, leased_until, expires_at, blocked, cancel_requested, suspect, counts_if_lost, false,
+           NULL
     FROM {schema}.jobs WHERE number BETWEEN $1 AND $2
     UNION ALL
     SELECT {batched_columns}, NULL, p.leased_until, r.expires_at, r.blocked, r.cancel_requested, r.suspect,
@@ -57,22 +58,25 @@ LEFT JOIN LATERAL (SELECT * FROM {schema}.progress r WHERE r.id = j.id OFFSET 0)
 ORDER BY j.number DESC
 
 -- name: shared_columns
--- Columns that jobs and finished have in common.
+-- Columns that jobs and finished_jobs have in common.
 id, number, priority, run_at, created_at, fence, claimed_at, started_at, timeout_us, lease_us, retention_us,
 retention_failed_us, attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches, state, key_until,
-format, has_separate_body, topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
+format, has_separate_body, topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key,
+headers,
 error_summary, payload, raw
 
 -- name: batched_columns
--- The same of a job in a pack, where it is as it was before it was claimed.
+-- The same of a job in a batch, where it is as it was before it was claimed.
 r.id, r.number, r.priority, r.run_at, r.created_at, p.batch * 64 + r.ordinality, p.claimed_at, NULL::bigint,
 r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us, r.attempt + 1, r.max_attempts, r.reserves + 1,
-r.timeouts, r.releases, r.buries, r.kicks, r.touches, 2::smallint, r.key_until, r.format, r.has_separate_body, r.topic, r.task,
-r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload,
+r.timeouts, r.releases, r.buries, r.kicks, r.touches, 2::smallint, r.key_until, r.format, r.has_separate_body, r.topic,
+r.task,
+r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary,
+r.payload,
 r.raw
 
 -- name: import_lock
--- Two that place the same jobs would each find that they are not there.
+-- Without it, two imports of the same jobs would each find that they do not exist.
 SELECT pg_advisory_xact_lock(hashtextextended('tidewheel.import_jobs.' || $1::text, 0))
 
 -- name: existing
@@ -95,7 +99,8 @@ SELECT greatest($1::bigint - n.last_value + (NOT n.is_called)::integer, 0),
 FROM {schema}.numbers n, {schema}.fences f
 
 -- name: raise_numbers
--- Step by step: setval takes a right that workers do not have, and could set it back under somebody's hands.
+-- Step by step: setval takes a right that workers do not have, and could set the sequence back while another session
+-- uses it.
 SELECT count(nextval('{schema}.numbers')) FROM generate_series(1, $1::bigint)
 
 -- name: raise_fences

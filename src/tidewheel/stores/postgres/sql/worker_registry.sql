@@ -6,7 +6,7 @@ SET host = excluded.host, pid = excluded.pid, version = excluded.version, starte
     seen_at = excluded.seen_at, details = excluded.details
 
 -- name: deregister
--- Only its own entry: a worker that was restarted under the same name may have beaten already.
+-- Only its own entry: a worker that was restarted under the same name may have sent a heartbeat already.
 DELETE FROM {schema}.workers WHERE name = $1 AND started_at = $2
 
 -- name: workers

@@ -1,10 +1,10 @@
--- Tables. The functions that work on them follow in later steps. Columns mean what they mean on SQLite
+-- Tables. The functions that work on them follow in the other parts of this step. Columns mean what they mean on SQLite
 -- (docs/decisions/0002-schema.md); docs/decisions/0016-postgresql-schema.md says why the tables differ.
--- Everything is made in the first schema of search_path, which migrating.py sets.
+-- Everything is made in the first schema of search_path, which schema.py sets.
 -- Times are microseconds since 1970. Durations end in _us. State codes:
 --   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
 
--- A fence is 64 times its value of the sequence, and for packed jobs (see packs) the place in the pack.
+-- A fence is 64 times a value of the sequence, plus the place in the batch for jobs that share a row (leased_batches).
 -- No CACHE: values handed out in advance to another session would break first-in first-out, and a fence would
 -- not grow from one claim of a job to the next.
 CREATE SEQUENCE numbers;
@@ -74,7 +74,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (topic, task, (-priority), number) WHERE state = 1;
 -- A million delayed jobs cost a claim one look at the left end of this.
 CREATE INDEX jobs_waiting ON jobs (run_at) WHERE state = 0 AND blocked = 0;
--- Those of one topic, for who pulls jobs by hand. The tenant is there to be passed over without a look at the row.
+-- Those of one topic, for programs that pull jobs by hand. The tenant is there to be passed over without a look at the
+-- row.
 CREATE INDEX jobs_delayed ON jobs (topic, run_at, number, tenant) WHERE state = 0 AND blocked = 0;
 CREATE INDEX jobs_blocked ON jobs (number) WHERE blocked > 0;
 CREATE INDEX jobs_leased ON jobs (leased_until) WHERE state = 2;
@@ -88,42 +89,42 @@ CREATE INDEX jobs_tenant ON jobs (tenant, number) WHERE tenant <> 'root';
 CREATE INDEX jobs_retrying ON jobs (number) WHERE attempt > 0 AND state < 2;
 CREATE INDEX jobs_correlation ON jobs (correlation_id, number) WHERE correlation_id IS NOT NULL;
 CREATE INDEX jobs_key ON jobs (key, number) WHERE key IS NOT NULL;
--- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
+-- Due jobs that were delayed once: with the first jobs of the lanes this gives the longest wait without a scan.
 CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state = 1;
 -- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
 CREATE INDEX jobs_limited ON jobs (topic, tenant, limit_key) WHERE state = 2 AND limit_key IS NOT NULL;
 -- Due jobs by key, so that those of a key without room are passed over together.
 CREATE INDEX jobs_by_limit_key ON jobs (topic, task, tenant, limit_key, (-priority), number)
     WHERE state = 1 AND limit_key IS NOT NULL;
--- Who is first in strict order, of those that do not run. state + 0: for who asks in these words only. To the planner
--- it would otherwise look as good as the two above, where it would be read from end to end.
+-- The first job of a key in strict order, of those that do not run. state + 0: only queries with the same words use it.
+-- To the planner it would otherwise look as good as the two above, where it would be read from end to end.
 CREATE INDEX jobs_in_key_order ON jobs (topic, tenant, limit_key, number)
     WHERE limit_key IS NOT NULL AND (state + 0 = 1 OR state + 0 = 0 AND reserves > 0);
 
--- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
--- index entries for each would cost more than everything else that is done for them. As soon as anything but its
--- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
--- Jobs with a key, a limit key or a lease of their own length are never packed, nor are those that others run after.
+-- Running jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row
+-- with its index entries for each would cost more than everything else that is done for them. Before anything but its
+-- completion is written about such a job, it moves back to jobs (unbatch). All jobs of a batch are of one tenant. Jobs
+-- with a key, a limit key or a lease of their own length are never put into a batch, nor are those with dependents.
 CREATE TABLE leased_batches (
     batch        bigint PRIMARY KEY, -- fence / 64
     leased_until bigint NOT NULL,
     claimed_at   bigint NOT NULL,
     store_handle bigint NOT NULL,
-    held_mask    bigint NOT NULL, -- bit 1 for the first job, while it is in the pack, and so on
+    held_mask    bigint NOT NULL, -- bit 1 is set while the first job is in the batch, and so on
     tenant       text   NOT NULL,
     worker       text   NOT NULL,
     ids          uuid[] NOT NULL,
     last_id      uuid   NOT NULL, -- the greatest of them
     jobs         jobs[] NOT NULL  -- as they were before they were claimed
 ) WITH (
-    fillfactor = 70, -- held changes
+    fillfactor = 70, -- held_mask changes
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 5000,
     toast.autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
 ALTER TABLE leased_batches ALTER COLUMN jobs SET STORAGE EXTERNAL;
 CREATE INDEX leased_batches_leased ON leased_batches (leased_until);
--- Ids grow with time: only a pack whose last is not before a new one can hold it, and there is rarely any.
+-- Ids grow with time: only a batch whose last id is not before a new one can hold it, and there is rarely any.
 CREATE INDEX leased_batches_last_id ON leased_batches (last_id);
 
 -- Finished jobs: written once, read by people, removed when their time is over.
@@ -186,9 +187,9 @@ CREATE INDEX finished_jobs_failed ON finished_jobs (topic, finished_at, number, 
 CREATE INDEX finished_jobs_correlation ON finished_jobs (correlation_id, number) WHERE correlation_id IS NOT NULL;
 CREATE INDEX finished_jobs_key ON finished_jobs (key, number) WHERE key IS NOT NULL;
 
--- When finished jobs are to go: those that were finished together in one row, because an index of prune_at would cost
--- each of them as much as its own row does. A job that was requeued or deleted since is simply not found. number: the
--- smallest, for the order of jobs whose time is the same.
+-- When finished jobs are to be pruned: those that were finished together in one row, because an index of prune_at
+-- would cost each of them as much as its own row does. A job that was requeued or deleted since is simply not found.
+-- number: the smallest, for the order of jobs whose time is the same.
 CREATE TABLE retention_queue (
     prune_at bigint NOT NULL,
     number   bigint NOT NULL,
@@ -249,8 +250,8 @@ CREATE TABLE steps (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 ALTER TABLE steps ALTER COLUMN output SET STORAGE EXTERNAL;
 
--- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended. The tenant
--- is part of the key because callers write here, and asked for with every id.
+-- Which jobs run after which: kept as long as the child is. unresolved: the child still waits for this parent. The
+-- tenant is part of the key because callers write here, and asked for with every id.
 CREATE TABLE dependencies (
     child      uuid    NOT NULL,
     parent     uuid    NOT NULL,
@@ -263,8 +264,9 @@ CREATE TABLE dependencies (
 CREATE INDEX dependencies_parent ON dependencies (parent, child);
 CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE unresolved;
 
--- Parents that have ended, until all who wait for them are told: nearly always empty. State 6: deleted before it had
--- ended; NULL: all are told, and it may be that nobody runs after it any more. No key: nobody waits to write here.
+-- Parents that have ended, until all jobs that wait for them are released or cancelled: nearly always empty. State 6:
+-- it was deleted before it had ended; NULL: nothing waits for it any more, and it may have no dependents left. There
+-- is no primary key, so that no writer waits for another here.
 CREATE TABLE ended_parents (
     parent uuid     NOT NULL,
     tenant text     NOT NULL,
@@ -287,9 +289,9 @@ CREATE TABLE job_keys (
 CREATE TABLE topics (
     topic        text    PRIMARY KEY,
     paused_until bigint,
-    fair         boolean NOT NULL DEFAULT false, -- as in limits, for those who may not read whose share is how large
+    fair         boolean NOT NULL DEFAULT false, -- as in limits, for roles that may not read the shares of tenants
     limits_at    bigint, -- when those were set
-    limits       jsonb   -- as limits.py has it
+    limits       jsonb   -- as stores/limit_check.py reads it
 );
 
 -- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
@@ -303,8 +305,8 @@ CREATE TABLE rate_meters (
 ) WITH (fillfactor = 50);
 CREATE INDEX rate_meters_used_until ON rate_meters (used_until);
 
--- What every write appends instead of changing a counter that all of them would queue up for. Folded into
--- counts and minutes by whoever has written a while; statistics add up both.
+-- What every write appends instead of changing a counter that all writers would queue up for. Stores that have written
+-- for a while roll it up into job_counts, minute_metrics and lane_minute_metrics; statistics add up both.
 CREATE TABLE counter_deltas (
     minute           bigint  NOT NULL,
     tenant           text    NOT NULL,
@@ -331,8 +333,8 @@ CREATE TABLE counter_deltas (
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000000
-    -- Its pages are given back, unlike those of others: it is read from end to end, and after a burst in many
-    -- topics nearly all of it is empty. Vacuum does not queue for the lock, and lets go when somebody waits.
+    -- Its pages are given back, unlike those of others: it is read from end to end, and after a burst in many topics
+    -- nearly all of it is empty. Vacuum does not queue for the lock, and gives up when another session waits.
 );
 
 CREATE TABLE job_counts (
@@ -387,8 +389,8 @@ CREATE TABLE workers (
     details    text    NOT NULL
 ) WITH (fillfactor = 50);
 
--- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON; nobody's in particular, so no tenant
--- is in them and callers under row-level security see none.
+-- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON. They belong to no tenant, so there
+-- is no column for it and callers under row-level security see none.
 CREATE TABLE documents (
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
@@ -407,31 +409,35 @@ CREATE VIEW single_row_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
        key_until, format, cancel_requested, suspect, has_separate_body, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases,
+       buries, kicks, touches,
        error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
        key_until, format, false, false, has_separate_body, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases,
+       buries, kicks, touches,
        error_summary, payload, raw, result
 FROM finished_jobs;
 
--- Jobs that are packed. beside: the ids of the whole pack; to look for one there first saves unpacking all of them.
+-- Jobs in leased batches. batch_ids: the ids of the whole batch; looking for an id there first saves opening all of
+-- them.
 CREATE VIEW batched_jobs WITH (security_invoker = true) AS
 SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at,
        p.batch * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
        r.cancel_requested, r.suspect, r.has_separate_body, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
+       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us,
+       r.reserves + 1 AS reserves, r.timeouts, r.releases,
        r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
        p.ids AS batch_ids
 FROM leased_batches p, unnest(p.jobs) WITH ORDINALITY AS r
 WHERE p.batch > 0 -- all of them, through an index, where settings forbid to scan tables
     AND (p.held_mask >> r.ordinality::integer) & 1 = 1;
 
--- Every job, for those who read.
+-- Every job, for reading.
 CREATE VIEW all_jobs WITH (security_invoker = true) AS
 SELECT *, NULL::uuid[] AS batch_ids FROM single_row_jobs UNION ALL SELECT * FROM batched_jobs;
 

@@ -1,4 +1,4 @@
--- What the other functions are made of: time, buckets, endings, folding.
+-- What the other functions are made of: time, buckets, the end of a job, rolling up counters.
 --
 -- Functions called by Tidewheel pin their plans and settings (SET … below each), so that neither statistics nor a
 -- pooler that forgets session settings can change how they run. Those called only by other functions do not:
@@ -22,7 +22,7 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM generate_series(1, 200) AS b
 $$;
 
--- A value all jobs share, once for each of them.
+-- Repeat a value that all jobs share, once for each of them.
 CREATE FUNCTION repeat_single_value(p_values anyarray, p_number integer) RETURNS anyarray
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -59,18 +59,20 @@ DECLARE
     v_prune_at bigint;
 BEGIN
     DELETE FROM jobs WHERE id = p_id RETURNING * INTO STRICT job;
-    -- One that others run after stays as long as they do.
+    -- A job with dependents stays as long as they do.
     v_prune_at := CASE WHEN p_buried OR job.has_dependents THEN NULL
                        WHEN p_state = 4 THEN p_now + job.retention_failed_us
                        ELSE p_now + job.retention_us END;
     INSERT INTO finished_jobs (
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
         timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
-        reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, has_dependents, has_separate_body,
+        reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, has_dependents,
+        has_separate_body,
         topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
         error_summary, payload, raw
     ) VALUES (
-        job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at, job.fence,
+        job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at,
+        job.fence,
         job.claimed_at, coalesce(p_started_at, job.started_at),
         job.timeout_us, job.lease_us, job.retention_us, job.retention_failed_us, p_attempt, job.max_attempts,
         job.reserves, coalesce(job.timeouts + p_timeouts, nullif(p_timeouts, 0)), job.releases,
@@ -81,7 +83,7 @@ BEGIN
     );
     IF job.has_dependents THEN
         INSERT INTO ended_parents (parent, tenant, state) VALUES (job.id, job.tenant, p_state);
-        PERFORM set_config('tidewheel.parents_ended', 'true', true); -- for whoever has called: see 0010
+        PERFORM set_config('tidewheel.parents_ended', 'true', true); -- for the caller, see 10_dependencies.sql
     END IF;
     IF job.key_until = 1 THEN
         DELETE FROM job_keys
@@ -92,7 +94,8 @@ BEGIN
         INSERT INTO retention_queue (prune_at, number, ids) VALUES (v_prune_at, job.number, ARRAY[job.id]);
     END IF;
     IF NOT p_counted THEN
-        INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready, running, failed, cancelled, failed_events, cancelled_events)
+        INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready, running, failed, cancelled,
+            failed_events, cancelled_events)
         VALUES (
             minute_of(p_now), job.tenant, job.topic, job.task,
             -(job.state = 0)::integer, -(job.state = 1)::integer, -(job.state = 2)::integer,
@@ -102,7 +105,7 @@ BEGIN
 END
 $$;
 
--- Add up what was appended. One at a time is enough; whoever comes second has nothing to do.
+-- Roll up what was appended to counter_deltas. One at a time is enough; a second caller has nothing to do.
 CREATE FUNCTION roll_up_counters() RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -127,7 +130,8 @@ BEGIN
     ), happened AS (
         SELECT g.minute, m.metric, 0 AS bucket, m.n, m.total
         FROM (
-            SELECT minute, sum(enqueued_events) AS enqueued, sum(completed_events) AS completed, sum(failed_events) AS failed,
+            SELECT minute, sum(enqueued_events) AS enqueued, sum(completed_events) AS completed,
+                   sum(failed_events) AS failed,
                    sum(cancelled_events) AS cancelled, sum(retried_events) AS retried, sum(run_us)::bigint AS run_us,
                    sum(wait_us)::bigint AS wait_us
             FROM gone GROUP BY minute
@@ -152,12 +156,14 @@ BEGIN
         INSERT INTO lane_minute_metrics AS l (
             minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
         )
-        SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events), sum(cancelled_events),
+        SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events),
+               sum(cancelled_events),
                sum(retried_events), coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_us), 0)::bigint,
                coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_us), 0)::bigint
         FROM gone
         -- What only moved jobs between states, as every claim does, tells nothing here.
-        WHERE enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0 OR retried_events > 0
+        WHERE enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0
+            OR retried_events > 0
             OR wait_buckets IS NOT NULL
         GROUP BY minute, topic, task
         ON CONFLICT (minute, topic, task) DO UPDATE

@@ -1,13 +1,13 @@
 -- New jobs, many callers' in one statement. Arrays hold one element a job, or a single one that all jobs share; NULL
 -- stands for an array of NULLs.
 --
--- p_is_retry: an earlier try of the same jobs ended without an answer; what it wrote is not written twice.
--- p_children, p_parents, p_anys: which of them, by position, run after which jobs, and whether however those end; see
--- attach.
--- p_conditions, p_condition_values: where a job is made under a row filter, the condition that a holder of its key and the jobs it
--- runs after have to meet, see meets_condition. 'TW003', with the key, when the holder does not: then nothing may be kept.
--- One row comes back for each job: its own id, the id of the holder if its key was taken, and number and times of
--- the job that now stands for it. Without keys and p_is_retry the rows come in the order of the jobs.
+-- p_is_retry: an earlier try of the same jobs ended without an answer; what it wrote is not written twice. p_children,
+-- p_parents, p_after_any: which of them, by position, run after which jobs, and whether however those end; see
+-- add_parents. p_conditions, p_condition_values: where a job is made under a row filter, the condition that a holder
+-- of its key and the jobs it runs after have to meet, see meets_condition. 'TW003', with the key, when the holder does
+-- not: then nothing may be kept. One row comes back for each job: its own id, the id of the holder if its key was
+-- taken, and number and times of the job that now stands for it. Without keys and p_is_retry the rows come in the
+-- order of the jobs.
 CREATE FUNCTION enqueue(
     p_now bigint, p_is_retry boolean, p_keyed boolean, p_large boolean,
     p_ids uuid[], p_topics text[], p_tasks text[], p_tenants text[], p_priorities bigint[],
@@ -17,7 +17,7 @@ CREATE FUNCTION enqueue(
     p_replaces boolean[], p_correlation_ids text[], p_user_ids text[], p_service_ids text[], p_limit_keys text[],
     p_headers text[],
     p_formats smallint[], p_payloads text[], p_raws bytea[], p_separate_bodies boolean[],
-    p_children integer[], p_parents uuid[], p_anys boolean[], p_conditions text[], p_condition_values text[]
+    p_children integer[], p_parents uuid[], p_after_any boolean[], p_conditions text[], p_condition_values text[]
 ) RETURNS TABLE (
     o_id uuid, o_holder uuid, o_number bigint, o_created_at bigint, o_run_at bigint, o_replaced boolean
 )
@@ -29,11 +29,11 @@ DECLARE
     v_locked uuid[] := '{}';    -- holders of keys that may be replaced
     v_overruled boolean[];      -- which of v_left are replaced by a later one of this call in turn
     v_found record;
-    v_orphan job_keys;              -- a key without a job
+    v_orphan job_keys;          -- a key without a job
     v_run_at bigint;
     v_replaced boolean;
     v_written boolean[];        -- which were, where some run after others
-    v_hidden uuid;              -- a job to run after that is not in view
+    v_hidden uuid;              -- a parent that does not meet the condition
 BEGIN
     IF current_setting('tidewheel.caller_lock_timeout', true) <> '' THEN -- called by enqueue_json
         PERFORM set_config('lock_timeout', current_setting('tidewheel.caller_lock_timeout'), true); -- until its end
@@ -68,10 +68,11 @@ BEGIN
         p_condition_values := repeat_single_value(p_condition_values, cardinality(p_ids));
     END IF;
     IF row_security_active('topics') THEN
-        -- A topic is shown to whoever has jobs in it, and what follows has to know it before the first one is there.
+        -- A role sees a topic once it has jobs in it, and what follows has to see it before the first one is there.
         INSERT INTO counter_deltas (minute, tenant, topic, task)
         SELECT DISTINCT minute_of(v_now), u.tenant, u.topic, ''
-        FROM unnest(repeat_single_value(p_topics, cardinality(p_ids)), repeat_single_value(p_tenants, cardinality(p_ids))) AS u(topic, tenant)
+        FROM unnest(repeat_single_value(p_topics, cardinality(p_ids)),
+            repeat_single_value(p_tenants, cardinality(p_ids))) AS u(topic, tenant)
         WHERE NOT EXISTS (SELECT FROM job_counts c WHERE c.topic = u.topic);
     END IF;
     IF EXISTS (SELECT FROM topics t WHERE t.fair AND t.topic = ANY (p_topics)) THEN
@@ -80,7 +81,8 @@ BEGIN
             SELECT coalesce(p_limit_keys[u.position], CASE WHEN EXISTS (
                 SELECT FROM topics t WHERE t.fair AND t.topic = u.topic
             ) THEN '' END)
-            FROM unnest(repeat_single_value(p_topics, cardinality(p_ids))) WITH ORDINALITY AS u(topic, position) ORDER BY u.position
+            FROM unnest(repeat_single_value(p_topics, cardinality(p_ids))) WITH ORDINALITY AS u(topic, position)
+                ORDER BY u.position
         );
     END IF;
     IF p_is_retry THEN
@@ -145,17 +147,19 @@ BEGIN
                 FROM unnest(p_ids, p_topics, p_tasks, p_tenants, p_priorities, p_run_ats, p_delays_us,
                             p_expires_ats, p_expires_in_us, p_max_attempts, p_timeouts_us, p_leases_us,
                             p_retentions_us, p_retentions_failed_us, p_retries, p_keys, p_key_untils,
-                            p_correlation_ids, p_user_ids, p_service_ids, p_limit_keys, p_headers, p_formats, p_payloads,
+                            p_correlation_ids, p_user_ids, p_service_ids, p_limit_keys, p_headers, p_formats,
+                            p_payloads,
                             p_raws, p_separate_bodies) WITH ORDINALITY
                         AS u(id, topic, task, tenant, priority, run_at, delay_us, expires_at, expires_in_us,
                              max_attempts, timeout_us, lease_us, retention_us, retention_failed_us, retry, key,
-                             key_until, correlation_id, user_id, service_id, limit_key, headers, format, payload, raw, apart,
+                             key_until, correlation_id, user_id, service_id, limit_key, headers, format, payload, raw,
+                             apart,
                              position),
-                    -- A past run_at means now: nobody has waited for a job before it existed.
+                    -- A past run_at means now: no job can wait before it exists.
                     LATERAL (SELECT greatest(coalesce(u.run_at, v_now + u.delay_us), v_now) AS run_at) AS d
                 WHERE v_write IS NULL OR v_write[u.position]
                 RETURNING j.id, j.number, j.created_at, j.run_at, j.state, j.tenant, j.topic, j.task
-            ), tallied AS (
+            ), deltas AS (
                 INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready, enqueued_events)
                 SELECT minute_of(v_now), w.tenant, w.topic, w.task, count(*) FILTER (WHERE w.state = 0),
                        count(*) FILTER (WHERE w.state = 1), count(*)
@@ -212,7 +216,8 @@ BEGIN
                 AND k.scope = CASE p_tasks[v_left[i]] WHEN '' THEN p_topics[v_left[i]] ELSE p_tasks[v_left[i]] END;
             -- A holder that may be replaced is locked by now, so it is written as it was seen.
             IF p_conditions IS NOT NULL
-                AND NOT meets_condition(v_found.holder, p_conditions[v_found.position], p_condition_values[v_found.position], v_now)
+                AND NOT meets_condition(v_found.holder, p_conditions[v_found.position],
+                    p_condition_values[v_found.position], v_now)
                 AND EXISTS (SELECT FROM single_row_jobs a WHERE a.id = v_found.holder)
             THEN
                 RAISE SQLSTATE 'TW003' USING MESSAGE = p_keys[v_found.position];
@@ -241,10 +246,10 @@ BEGIN
                 END IF;
             END IF;
             RETURN QUERY SELECT v_found.id, a.id, a.number, a.created_at, a.run_at, false
-                         FROM single_row_jobs a WHERE a.id = v_found.holder; -- a job with a key is never packed
+                         FROM single_row_jobs a WHERE a.id = v_found.holder; -- a job with a key is never in a batch
             IF NOT FOUND THEN
                 v_write[v_found.position] := true;
-                -- The key of a job that somebody took out by hand: nobody else would ever let go of it. Looked for first,
+                -- The key of a job that was deleted by hand: nothing else would ever release it. Looked for first,
                 -- because a role that may not delete keys would be refused where there is nothing to delete, too.
                 SELECT k.* INTO v_orphan FROM job_keys k
                 WHERE k.id = v_found.holder AND NOT EXISTS (SELECT FROM single_row_jobs a WHERE a.id = k.id)
@@ -263,19 +268,21 @@ BEGIN
     IF p_children IS NOT NULL AND p_conditions IS NOT NULL THEN
         SELECT u.parent INTO v_hidden
         FROM unnest(p_children, p_parents) WITH ORDINALITY AS u(child, parent, position)
-        WHERE v_written[u.child] AND NOT meets_condition(u.parent, p_conditions[u.child], p_condition_values[u.child], v_now)
+        WHERE v_written[u.child] AND NOT meets_condition(u.parent, p_conditions[u.child], p_condition_values[u.child],
+            v_now)
         ORDER BY u.position LIMIT 1;
         IF FOUND THEN
-            RAISE SQLSTATE 'TW001' USING MESSAGE = v_hidden::text; -- as attach says it of one that is not there
+            RAISE SQLSTATE 'TW001' USING MESSAGE = v_hidden::text; -- as add_parents says it of one that does not exist
         END IF;
     END IF;
     IF p_children IS NOT NULL THEN
-        -- What a duplicate was to run after is nobody's business, nor is what an earlier try has written.
-        PERFORM add_parents(v_now, e.children, e.parents, e.anys)
+        -- The parents of a duplicate do not matter, nor does what an earlier try has written.
+        PERFORM add_parents(v_now, e.children, e.parents, e.after_any)
         FROM (
             SELECT array_agg(p_ids[u.child] ORDER BY u.position) AS children,
-                   array_agg(u.parent ORDER BY u.position) AS parents, array_agg(u.after_any ORDER BY u.position) AS anys
-            FROM unnest(p_children, p_parents, p_anys) WITH ORDINALITY AS u(child, parent, after_any, position)
+                   array_agg(u.parent ORDER BY u.position) AS parents,
+                   array_agg(u.after_any ORDER BY u.position) AS after_any
+            FROM unnest(p_children, p_parents, p_after_any) WITH ORDINALITY AS u(child, parent, after_any, position)
             WHERE v_written[u.child]
         ) AS e
         WHERE e.children IS NOT NULL;
@@ -285,7 +292,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Whether a job meets a condition that stores/condition_sql.py wrote: $2 has its values, $3 is the time. NULL is met by all.
+-- Whether a job meets a condition that stores/condition_sql.py wrote: $2 has its values, $3 is the time. NULL is met
+-- by all.
 CREATE FUNCTION meets_condition(p_id uuid, p_condition text, p_values text, p_now bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -301,15 +309,16 @@ END
 $$
 SET search_path FROM CURRENT SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off;
 
--- enqueue in a transaction of somebody else's, on whatever connection they have: one text in and one out, which no
--- driver, codec or row factory can misunderstand. Both are ASCII, whatever is in the jobs, because a connection may have
--- any client_encoding: what comes in is escaped, and holders of keys go out in base64.
+-- enqueue in a transaction of the caller's, over any connection: one text in and one out, which no driver, codec or row
+-- factory can misunderstand. Both are ASCII, whatever is in the jobs, because a connection may have any
+-- client_encoding: what comes in is escaped, and holders of keys go out in base64.
 --
--- It waits for locks as long as the caller has said, not as long as we do.
+-- It waits for locks as long as the caller's lock_timeout says, not as long as other functions of ours do.
 --
--- Those who wait for jobs are told with the commit, by one such transaction at a time: NOTIFY holds a lock of the whole
--- database from then until the commit is on the disk, and all who commit jobs would wait for each other. Whoever finds
--- another one about to tell leaves it at that and says so, with the name of its transaction: its process then sees to it.
+-- Waiting workers are notified with the commit, by one such transaction at a time: NOTIFY holds a lock of the whole
+-- database until the commit is on the disk, and all transactions that commit jobs would wait for each other. A
+-- transaction that finds another one about to notify does not notify, and returns its own id and told = false: its
+-- process then notifies after the commit.
 CREATE FUNCTION enqueue_json(p_jobs_json text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -330,7 +339,7 @@ BEGIN
         replaces boolean[], correlation_ids text[], user_ids text[], service_ids text[], limit_keys text[],
         headers text[],
         formats smallint[], payloads text[], raws bytea[], separate_bodies boolean[],
-        children integer[], parents uuid[], anys boolean[], conditions text[], condition_values text[]
+        children integer[], parents uuid[], after_any boolean[], conditions text[], condition_values text[]
     );
     -- Under row-level security a transaction has to say whose rows it means. One that does not gets the jobs' tenant.
     v_unnamed := coalesce(current_setting('app.tenant_id', true), '') = '' AND cardinality(g.tenants) = 1;
@@ -341,22 +350,26 @@ BEGIN
         SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
         INTO v_rows
         FROM enqueue(
-            g.now, g.is_retry, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+            g.now, g.is_retry, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats,
+            g.delays_us,
             g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
             g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
-            g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.separate_bodies, g.children, g.parents,
-            g.anys, g.conditions, g.condition_values
+            g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.separate_bodies, g.children,
+            g.parents,
+            g.after_any, g.conditions, g.condition_values
         ) AS e;
     ELSE
         BEGIN -- what is refused leaves the caller's transaction as it was
             SELECT json_agg(json_build_array(e.o_id, e.o_holder, e.o_number, e.o_created_at, e.o_run_at, e.o_replaced))
             INTO v_rows
             FROM enqueue(
-                g.now, g.is_retry, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats, g.delays_us,
+                g.now, g.is_retry, g.keyed, g.large, g.ids, g.topics, g.tasks, g.tenants, g.priorities, g.run_ats,
+                g.delays_us,
                 g.expires_ats, g.expires_in_us, g.max_attempts, g.timeouts_us, g.leases_us, g.retentions_us,
                 g.retentions_failed_us, g.retries, g.keys, g.key_untils, g.replaces, g.correlation_ids, g.user_ids,
-                g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.separate_bodies, g.children, g.parents,
-                g.anys, g.conditions, g.condition_values
+                g.service_ids, g.limit_keys, g.headers, g.formats, g.payloads, g.raws, g.separate_bodies, g.children,
+                g.parents,
+                g.after_any, g.conditions, g.condition_values
             ) AS e;
         EXCEPTION
             WHEN SQLSTATE 'TW001' THEN
@@ -394,7 +407,7 @@ END
 $$
 SET search_path FROM CURRENT;
 
--- Jobs of these tenants, or of all, as read.sql has them; bytes as hex.
+-- Jobs of these tenants, or of all, in the columns of job_queries.sql; bytes as hex.
 CREATE FUNCTION jobs_as_json(p_ids uuid[], p_tenants text[]) RETURNS json
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -405,13 +418,15 @@ BEGIN
             j.correlation_id, j.user_id, j.service_id, j.blocked, j.cancel_requested, j.error_summary, p.percent,
             p.message, p.stage, p.updated_at, j.limit_key,
             j.format, coalesce(b.payload, j.payload), encode(coalesce(b.raw, j.raw), 'hex'), j.result, p.checkpoint,
-            j.retry, j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0), coalesce(j.buries, 0),
+            j.retry, j.headers, j.lease_us, j.reserves, coalesce(j.timeouts, 0), coalesce(j.releases, 0),
+            coalesce(j.buries, 0),
             coalesce(j.kicks, 0), coalesce(j.touches, 0),
             coalesce((SELECT json_agg(json_build_array(a.attempt, a.worker, a.started_at, a.ended_at, a.error)
                                       ORDER BY a.ordinal) FROM attempts a WHERE a.id = j.id), '[]'),
-            coalesce((SELECT json_agg(json_build_array(s.name, s.output, s.attempt, s.worker, s.started_at, s.finished_at)
+            coalesce((SELECT json_agg(json_build_array(s.name, s.output, s.attempt, s.worker,
+                                                        s.started_at, s.finished_at)
                                       ORDER BY s.ordinal) FROM steps s WHERE s.id = j.id), '[]'),
-            coalesce((SELECT json_agg(json_build_array(d.o_parent, d.o_state, d.o_waits, d.o_any))
+            coalesce((SELECT json_agg(json_build_array(d.o_parent, d.o_state, d.o_unresolved, d.o_after_any))
                       FROM parents_of(j.id, j.tenant, j.state) AS d), '[]')
         ))
         FROM all_jobs j
@@ -425,7 +440,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- One job, on a connection of somebody else's: its id and tenant as JSON. In base64, like holders of keys.
+-- One job, on a connection of the caller's: its id and tenant as JSON. In base64, like holders of keys.
 CREATE FUNCTION get_json(p_query_json text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -465,9 +480,9 @@ END
 $$
 SET search_path FROM CURRENT SET jit = off;
 
--- What limits go by, on a connection of somebody else's: that, and which of these keys are taken. The tenant of the jobs
--- and the keys as JSON. Under row-level security a transaction that names no tenant sees no counters, and no limit
--- would hold it.
+-- What limits go by, on a connection of the caller's: jobs by topic, and which of these keys are taken. The tenant of
+-- the jobs and the keys as JSON. Under row-level security a transaction that names no tenant sees no counters, and no
+-- limit would hold it.
 CREATE FUNCTION store_limits_json(p_query_json text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -495,9 +510,9 @@ END
 $$
 SET search_path FROM CURRENT;
 
--- What is said to those who wait, as notifying.py reads it: jobs of these topics, whichever. The same for the same
--- topics, because a transaction that says something again and again is heard once. Under row-level security one tenant
--- may not learn of another's topics.
+-- The notification to waiting workers, as wakeups.py reads it: there are jobs of these topics. The same for the same
+-- topics, because the same notification is sent once in a transaction. Under row-level security one tenant may not
+-- learn of another's topics.
 CREATE FUNCTION ready_hint(p_topics text[]) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -512,7 +527,7 @@ END
 $$
 SET search_path FROM CURRENT;
 
--- Whether a run left something that belongs to the payload the job has.
+-- Whether a run saved a checkpoint or steps, which belong to the payload that the job has now.
 CREATE FUNCTION has_saved_progress(p_id uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -521,11 +536,11 @@ BEGIN
 END
 $$;
 
--- Debounce: a job nobody has started takes over what a newer one says. False when it has been started. Its row is
+-- Debounce: a job that has not started takes over what a newer one says. False when it has been started. Its row is
 -- locked by the caller.
 CREATE FUNCTION replace_job(
     p_id uuid, p_now bigint, p_run_at bigint, p_priority bigint, p_expires_at bigint, p_format smallint,
-    p_payload text, p_raw bytea, p_apart boolean
+    p_payload text, p_raw bytea, p_separate_body boolean
 ) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -539,13 +554,13 @@ BEGIN
     v_state := (p_run_at <= p_now AND v_before.blocked = 0)::integer;
     UPDATE jobs
     SET state = v_state, priority = p_priority, run_at = p_run_at, expires_at = p_expires_at, format = p_format,
-        has_separate_body = p_apart, payload = CASE WHEN NOT p_apart THEN p_payload END,
-        raw = CASE WHEN NOT p_apart THEN p_raw END
+        has_separate_body = p_separate_body, payload = CASE WHEN NOT p_separate_body THEN p_payload END,
+        raw = CASE WHEN NOT p_separate_body THEN p_raw END
     WHERE id = p_id;
     IF v_before.has_separate_body THEN
         DELETE FROM bodies WHERE id = p_id;
     END IF;
-    IF p_apart THEN
+    IF p_separate_body THEN
         INSERT INTO bodies (id, tenant, payload, raw) VALUES (p_id, v_before.tenant, p_payload, p_raw);
     END IF;
     IF v_state <> v_before.state THEN

@@ -1,19 +1,19 @@
--- Everything done under leases. A lease is an id and a fence; it holds while its job runs under that fence and its
--- end has not come. Each function answers with the positions of the leases that held.
+-- Everything done under leases. A lease is an id and a fence; it holds while its job runs under that fence and its end
+-- has not come. Each function returns the positions of the leases that held.
 --
 -- Callers send leases in the order of their ids, and plans are pinned to go through them in that order: two
 -- functions that lock the same rows in different orders would deadlock.
 -- The time is asked for each row, not once: a row may have been waited for.
 -- An id is compared as j.id = ANY (ARRAY[e.id]). To a planner that believes the table empty, j.id = e.id may mean to
 -- read all of it in the order of its ids and to look for each among the leases; this can only mean a look-up.
--- Packed jobs get rows of their own first; nearly all of those are completed before that (complete_batched).
+-- Jobs in batches get rows of their own first; nearly all of them are completed before that (complete_batched).
 -- Only a running job has leased_until. Saying state = 2 as well would let a planner without statistics read the index
 -- of all leases instead of looking up ids.
 
--- End leases as told. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released, 6 released and not
--- counted as that, 7 given back by who never had it; a single one is that of all. NULL stands for an array of NULLs.
--- Where jobs run after those that ended, rows at position 0 follow, with topics in which some became ready, and one at -1
--- where there is more to do about them (release).
+-- End leases. p_kinds: 0 completed, 1 failed, 2 buried, 3 cancelled, 4 retried, 5 released, 6 released and not counted
+-- as that, 7 given back by a worker that never had it; a single one is that of all. NULL stands for an array of NULLs.
+-- Where jobs run after those that ended, rows at position 0 follow, with topics in which some became ready, and one at
+-- -1 where there is more to do about them (release_dependents).
 CREATE FUNCTION settle(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_run_us bigint[], p_results text[],
     p_errors text[], p_summaries text[], p_delays_us bigint[], p_priorities bigint[], p_messages text[]
@@ -23,7 +23,7 @@ DECLARE
     v_now bigint;
     v_bounds bigint[] := bucket_bounds();
     v_held integer[];
-    v_awaited boolean;
+    v_has_dependents boolean;
     v_unfinished boolean;
     v_topics text[];
     v_job record;
@@ -31,8 +31,9 @@ BEGIN
     PERFORM unbatch_leases(p_fences);
     p_kinds := repeat_single_value(p_kinds, cardinality(p_ids));
     IF cardinality(p_ids) > 1 AND 0 <> ANY (p_kinds) THEN
-        -- Below, completed jobs come before the others. Whoever extends the same leases takes all in one order. And the
-        -- others end one by one, with their keys: whoever waits for such a key may have the next job.
+        -- Below, completed jobs come before the others. A call that extends the same leases locks all in one order. And
+        -- the others end one by one, with their keys: a transaction that waits for such a key may have locked the next
+        -- job.
         PERFORM FROM jobs WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
     END IF;
     -- Jobs that completed, which is nearly all of them, in one go.
@@ -47,13 +48,15 @@ BEGIN
                   j.topic, j.task, j.id, j.number, j.retention_us, j.key_until, j.priority, j.created_at, j.fence,
                   j.claimed_at, j.timeout_us, j.lease_us, j.retention_failed_us, j.attempt, j.max_attempts,
                   j.reserves, j.timeouts, j.releases, j.buries, j.kicks, j.touches, j.format, j.has_separate_body,
-                  j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.limit_key, j.headers, j.error_summary,
+                  j.worker, j.retry, j.key, j.correlation_id, j.user_id, j.service_id, j.limit_key, j.headers,
+                  j.error_summary,
                   j.payload, j.raw, e.result, j.has_dependents
     ), kept AS (
         INSERT INTO finished_jobs (
             id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
             timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
-            reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, has_dependents, has_separate_body,
+            reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, has_dependents,
+            has_separate_body,
             topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
             error_summary, payload, raw, result
         )
@@ -61,10 +64,12 @@ BEGIN
                CASE WHEN NOT g.has_dependents THEN v_now + g.retention_us END, g.fence,
                g.claimed_at, g.began_at, g.timeout_us, g.lease_us, g.retention_us, g.retention_failed_us,
                g.attempt, g.max_attempts, g.reserves, g.timeouts, g.releases, g.buries, g.kicks, g.touches,
-               3, g.key_until, g.format, g.has_dependents, g.has_separate_body, g.topic, g.task, g.tenant, g.worker, g.retry, g.key,
-               g.correlation_id, g.user_id, g.service_id, g.limit_key, g.headers, g.error_summary, g.payload, g.raw, g.result
+               3, g.key_until, g.format, g.has_dependents, g.has_separate_body, g.topic, g.task, g.tenant, g.worker,
+               g.retry, g.key,
+               g.correlation_id, g.user_id, g.service_id, g.limit_key, g.headers, g.error_summary, g.payload, g.raw,
+               g.result
         FROM gone g
-    ), tallied AS (
+    ), deltas AS (
         INSERT INTO counter_deltas (
             minute, tenant, topic, task, running, completed, completed_events, run_us, run_buckets, wait_us,
             wait_buckets
@@ -88,9 +93,9 @@ BEGIN
         WHERE g.key_until = 1 AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
             AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id
     )
-    SELECT array_agg(g.position::integer), bool_or(g.has_dependents) INTO v_held, v_awaited FROM gone g;
+    SELECT array_agg(g.position::integer), bool_or(g.has_dependents) INTO v_held, v_has_dependents FROM gone g;
     RETURN QUERY SELECT u.position, NULL::text FROM unnest(v_held) AS u(position);
-    IF NOT v_awaited AND cardinality(v_held) = cardinality(p_ids) THEN
+    IF NOT v_has_dependents AND cardinality(v_held) = cardinality(p_ids) THEN
         RETURN;
     END IF;
 
@@ -153,7 +158,7 @@ BEGIN
         o_position := v_job.position;
         RETURN NEXT;
     END LOOP;
-    IF v_awaited OR current_setting('tidewheel.parents_ended', true) = 'true' THEN
+    IF v_has_dependents OR current_setting('tidewheel.parents_ended', true) = 'true' THEN
         SELECT r.topics, r.unfinished INTO v_topics, v_unfinished FROM release_dependents(p_now, 1000, false) AS r;
         RETURN QUERY SELECT 0, t.topic FROM unnest(v_topics) AS t(topic);
         IF v_unfinished THEN
@@ -199,7 +204,8 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- Remember progress (where p_percents is given), checkpoints (where p_checkpoints is) and finished steps: those of the
--- lease at p_step_leases of the other arrays, in their order; NULL when there are none. What reports has begun, p_run_us ago.
+-- lease at p_step_leases of the other arrays, in their order; NULL when there are none. A job that reports has started,
+-- p_run_us ago.
 CREATE FUNCTION save_reports(
     p_now bigint, p_ids uuid[], p_fences bigint[], p_percents double precision[], p_messages text[],
     p_stages text[], p_checkpoints text[], p_step_leases integer[], p_step_names text[], p_step_outputs text[],
@@ -217,7 +223,8 @@ BEGIN
                 AS e(id, fence, percent, message, stage, checkpoint, run_us, position)
             JOIN jobs j ON j.id = ANY (ARRAY[e.id])
         WHERE j.fence = e.fence AND j.leased_until > now_us(p_now)
-        -- So that nobody ends the lease before this is written, and steps that end together get different ordinals.
+        -- So that no other session ends the lease before this is written, and steps that end together get different
+        -- ordinals.
         FOR NO KEY UPDATE OF j
     LOOP
         IF v_report.started_at IS NULL THEN
@@ -253,8 +260,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- The finished steps of a job, in order, as one row; none when the lease does not hold. A packed job keeps its place: most
--- of those who ask have none yet, and complete without another word.
+-- The finished steps of a job, in order, as one row; none when the lease does not hold. A job in a batch stays there:
+-- most jobs that are asked about have no steps yet, and complete next.
 CREATE FUNCTION finished_steps(p_now bigint, p_id uuid, p_fence bigint)
 RETURNS TABLE (
     o_names text[], o_outputs text[], o_attempts integer[], o_workers text[], o_started bigint[], o_finished bigint[]
@@ -278,7 +285,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Which of these leases hold and have been asked to cancel. Nobody has asked that of a packed job.
+-- Which of these leases hold and have been asked to cancel. A job in a batch has no cancel request.
 CREATE FUNCTION cancel_requests(p_now bigint, p_ids uuid[], p_fences bigint[]) RETURNS SETOF integer
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -292,8 +299,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Which of these settlements were made: the answer to those whose reply was lost. The fence stays with the job until
--- it is claimed again, also when a rescue ended the lease; what tells them apart is how the job ended.
+-- Which of these settlements were made, for callers whose reply was lost. The fence stays with the job until it is
+-- claimed again, also when a rescue ended the lease; what tells them apart is how the job ended.
 CREATE FUNCTION find_settled(p_ids uuid[], p_fences bigint[], p_kinds smallint[], p_summaries text[])
 RETURNS SETOF integer
 LANGUAGE plpgsql STABLE AS $$
@@ -307,7 +314,7 @@ BEGIN
                 WHEN e.kind = 0 THEN f.state = 3
                 WHEN e.kind < 3 THEN f.state = 4 AND f.error_summary = e.summary
                 WHEN e.kind = 3 THEN f.state = 5 AND f.error_summary = e.summary
-                -- Given back with a cancel request: cancelled, by whomever.
+                -- Given back with a cancel request: cancelled, whoever did it.
                 ELSE f.state = 5 OR f.state = 4 AND f.error_summary = e.summary END
         ) OR EXISTS (
             -- Waiting again: by this settlement, or requeued since. A rescued job says that its worker was lost, or is

@@ -1,4 +1,4 @@
--- What operators do to jobs. Each answers with one verdict a job:
+-- What operators do to jobs. Each returns one verdict for each job:
 --   done, requested, not_found, wrong_state, key_taken (model.Verdict)
 -- and with the position of its id, because jobs are locked in the order of their ids, whatever the order they were
 -- named in: two calls that lock the same jobs in different orders would deadlock. The same id may be named twice, and
@@ -12,19 +12,21 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
         SELECT a.state FROM all_jobs a
-        WHERE a.id = p_id AND coalesce(a.tenant = p_tenant, true) AND (a.batch_ids IS NULL OR a.batch_ids @> ARRAY[p_id])
+        WHERE a.id = p_id AND coalesce(a.tenant = p_tenant, true)
+            AND (a.batch_ids IS NULL OR a.batch_ids @> ARRAY[p_id])
     );
 END
 $$;
 
 -- Count jobs that went from one state to another, or were removed (NULL). All at once, a row for each lane: a row for
--- each job would be in the way of whoever reads the counters, and stay there until it is vacuumed.
+-- each job would slow down readers of the counters, and stay there until it is vacuumed.
 CREATE FUNCTION count_transitions(
     p_now bigint, p_tenants text[], p_topics text[], p_tasks text[], p_before smallint[], p_after integer
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready, completed, failed, cancelled, cancelled_events)
+    INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready, completed, failed, cancelled,
+        cancelled_events)
     SELECT minute_of(p_now), m.tenant, m.topic, m.task, -count(*) FILTER (WHERE m.before = 0),
            count(*) FILTER (WHERE p_after = 1) - count(*) FILTER (WHERE m.before = 1),
            -count(*) FILTER (WHERE m.before = 3), -count(*) FILTER (WHERE m.before = 4),
@@ -35,8 +37,8 @@ BEGIN
 END
 $$;
 
--- Jobs that may come back: whoever was not told yet that one of them had ended goes on waiting for it. Called before
--- anything else is locked: whoever tells them (release) locks in this order, too.
+-- Lock the notes about ended parents among these jobs, which may come back: dependents that were not released yet go on
+-- waiting. Called before anything else is locked: release_dependents locks in this order, too.
 CREATE FUNCTION lock_ended_parents(p_ids uuid[], p_tenant text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -71,11 +73,12 @@ BEGIN
     v_related := ARRAY(SELECT DISTINCT d.child FROM dependencies d WHERE d.child = ANY (p_ids));
     IF v_related = '{}' THEN
         v_locked := ARRAY(
-            SELECT id FROM finished_jobs WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) ORDER BY id FOR UPDATE
+            SELECT id FROM finished_jobs WHERE id = ANY (p_ids) AND coalesce(tenant = p_tenant, true)
+            ORDER BY id FOR UPDATE
         );
     ELSE
-        -- What they run after must not end before they wait for it again. Both in one order, as whoever deletes a job
-        -- and what it runs after has it.
+        -- What they run after must not end before they wait for it again. Both are locked in one order, as by a call
+        -- that deletes a job and its parents.
         v_locked := '{}';
         FOR v_id IN
             SELECT n.id FROM unnest(p_ids) AS n(id)
@@ -85,7 +88,8 @@ BEGIN
             ORDER BY 1
         LOOP
             PERFORM FROM jobs WHERE id = v_id FOR KEY SHARE;
-            PERFORM FROM finished_jobs WHERE id = v_id AND id = ANY (p_ids) AND coalesce(tenant = p_tenant, true) FOR UPDATE;
+            PERFORM FROM finished_jobs WHERE id = v_id AND id = ANY (p_ids)
+                AND coalesce(tenant = p_tenant, true) FOR UPDATE;
             IF FOUND THEN
                 v_locked := array_append(v_locked, v_id);
             END IF;
@@ -134,7 +138,8 @@ BEGIN
             v_job.lease_us, v_job.retention_us, v_job.retention_failed_us, 0, v_job.max_attempts, v_job.reserves,
             v_job.timeouts, v_job.releases, v_job.buries, coalesce(v_job.kicks, 0) + p_kicks, v_job.touches, 1,
             v_job.key_until, v_job.format, v_job.has_separate_body, v_job.topic, v_job.task, v_job.tenant, v_job.retry,
-            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.limit_key, v_job.headers, v_job.error_summary,
+            v_job.key, v_job.correlation_id, v_job.user_id, v_job.service_id, v_job.limit_key, v_job.headers,
+            v_job.error_summary,
             v_job.payload, v_job.raw, v_job.has_dependents
         );
         -- Checkpoint and steps stay: the next run goes on from there.
@@ -149,7 +154,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     PERFORM count_transitions(v_now, v_tenants, v_topics, v_tasks, v_before, 1);
-    -- When all are back: whoever runs after another of these waits for it, in whatever order they were named.
+    -- When all are back: a job that runs after another of these waits for it, in whatever order they were named.
     FOR v_id IN SELECT r.id FROM unnest(v_related) AS r(id) WHERE r.id = ANY (v_back) LOOP
         v_blocked := restore_parents(v_id);
         IF v_blocked > 0 THEN
@@ -165,8 +170,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- What is to be told of jobs that run after those that just ended, beside verdicts: topics in which some became ready at
--- position 0, and -1 where there is more to do about them (release).
+-- Rows beside the verdicts about jobs that run after those that just ended: topics in which some became ready at
+-- position 0, and -1 where there is more to do about them (release_dependents).
 CREATE FUNCTION release_result(p_now bigint) RETURNS TABLE (o_position integer, o_topic text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -188,17 +193,17 @@ DECLARE
     v_id uuid;
     v_job record;
     v_locked uuid[];
-    v_packed boolean := false;
+    v_unbatch boolean := false;
     v_tenants text[] := '{}';
     v_topics text[] := '{}';
     v_tasks text[] := '{}';
     v_before smallint[] := '{}';
 BEGIN
-    -- All are locked before the first is ended, and with it lets go of its key: whoever waits for that key may have the
-    -- next one locked.
+    -- All are locked before the first is ended, and with it lets go of its key: a transaction that waits for that key
+    -- may have locked the next one.
     LOOP
         BEGIN
-            IF v_packed THEN
+            IF v_unbatch THEN
                 PERFORM unbatch_jobs(p_ids, array_fill(p_tenant, ARRAY[cardinality(p_ids)]));
             END IF;
             v_locked := ARRAY(
@@ -212,16 +217,17 @@ BEGIN
             );
             RAISE SQLSTATE 'TW002';
         EXCEPTION WHEN SQLSTATE 'TW002' THEN
-            -- Packed, or requeued this very moment: looked for again without what was locked so far, because packs are
-            -- locked before jobs.
-            v_packed := true;
+            -- In a batch, or requeued this very moment: looked for again without what was locked so far, because
+            -- batches are locked before jobs.
+            v_unbatch := true;
         END;
     END LOOP;
     v_now := now_us(p_now); -- they may have been waited for
     FOR o_position, v_id IN
         SELECT n.position, n.id FROM unnest(p_ids) WITH ORDINALITY AS n(id, position) ORDER BY n.id, n.position
     LOOP
-        -- One that was finished a moment ago may be back, and in somebody's hands: it is as it was then.
+        -- One that was finished a moment ago may be back and locked by another session: its state is taken as it was
+        -- then.
         SELECT state, attempt, tenant, topic, task INTO v_job FROM jobs
         WHERE id = v_id AND coalesce(tenant = p_tenant, true) FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
@@ -246,9 +252,9 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Give running jobs back, whoever holds them, without counting the attempt. The old lease is over: its fence is not
--- that of a running job any more. A job that was asked to cancel ends here, as any other that is released.
--- The row is written anew, because callers under row-level security may not change the columns of a lease.
+-- Give running jobs back, whichever worker has them, without counting the attempt. The old lease is over: its fence is
+-- not that of a running job any more. A job that was asked to cancel ends here, as any other that is released. The row
+-- is written anew, because callers under row-level security may not change the columns of a lease.
 CREATE FUNCTION take_back(p_now bigint, p_ids uuid[], p_tenant text, p_summary text)
 RETURNS TABLE (o_position integer, o_verdict text, o_topic text)
 LANGUAGE plpgsql AS $$
@@ -296,7 +302,7 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Take away everything that belongs to jobs whose rows are gone; count it.
+-- Delete everything that belongs to jobs whose rows are gone.
 CREATE FUNCTION delete_job_data(p_ids uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -362,8 +368,8 @@ BEGIN
         v_before := array_append(v_before, v_job.state);
         RETURN NEXT;
     END LOOP;
-    -- When all are locked: whoever waits for a key may have the next job. Only their own: with until="finished" another
-    -- job may hold the key by now.
+    -- When all are locked: a transaction that waits for a key may have locked the next job. Only keys that these jobs
+    -- hold: with until="finished" another job may hold the key by now.
     DELETE FROM job_keys k
     USING unnest(v_ids, v_tenants, v_topics, v_tasks, v_keys) AS g(id, tenant, topic, task, key)
     WHERE g.key IS NOT NULL AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
@@ -375,8 +381,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Remove finished jobs whose time is over, oldest first; how many of each state. Whatever is overdue, a call looks at no
--- more than p_max_scanned jobs or so: where it stopped for that, there is a row without a state.
+-- Remove finished jobs whose time is over, oldest first; how many of each state. Whatever is overdue, a call looks at
+-- no more than p_max_scanned jobs or so: where it stopped for that, there is a row without a state.
 CREATE FUNCTION prune(
     p_now bigint, p_limit integer, p_max_scanned integer, p_minutes_before bigint, p_lane_minutes_before bigint
 )
@@ -393,8 +399,8 @@ DECLARE
     v_found integer;
     v_places tid[];
     v_ids uuid[];
-    v_apart uuid[];  -- those with a body of its own
-    v_erred uuid[];  -- those with attempts that did not complete
+    v_with_body uuid[];  -- those with a separate body
+    v_with_attempts uuid[];  -- those with attempts that did not complete
 BEGIN
     LOOP
         v_more := false;
@@ -418,7 +424,7 @@ BEGIN
         -- A job that others were to run after has no prune_at as long as they are there.
         SELECT count(*), array_agg(d.place), array_agg(d.id), array_agg(d.id) FILTER (WHERE d.has_separate_body),
                array_agg(d.id) FILTER (WHERE d.error_summary IS NOT NULL)
-        INTO v_found, v_places, v_ids, v_apart, v_erred
+        INTO v_found, v_places, v_ids, v_with_body, v_with_attempts
         FROM (
             SELECT f.ctid AS place, f.id, f.has_separate_body, f.error_summary FROM finished_jobs f
             WHERE f.id = ANY (v_due) AND f.prune_at <= v_now
@@ -437,7 +443,7 @@ BEGIN
                 DELETE FROM job_keys k USING gone g
                 WHERE g.key IS NOT NULL AND k.tenant = ANY (ARRAY[g.tenant]) AND k.key = ANY (ARRAY[g.key])
                     AND k.scope = ANY (ARRAY[CASE g.task WHEN '' THEN g.topic ELSE g.task END]) AND k.id = g.id
-            ), tallied AS (
+            ), deltas AS (
                 INSERT INTO counter_deltas (minute, tenant, topic, task, completed, failed, cancelled)
                 SELECT minute_of(v_now), g.tenant, g.topic, g.task, -count(*) FILTER (WHERE g.state = 3),
                        -count(*) FILTER (WHERE g.state = 4), -count(*) FILTER (WHERE g.state = 5)
@@ -445,11 +451,11 @@ BEGIN
             )
             SELECT g.state, count(*) FROM gone g GROUP BY g.state;
         -- Most jobs have none of these, and a look for each would cost more than its own row does.
-        IF v_apart IS NOT NULL THEN
-            DELETE FROM bodies WHERE id = ANY (v_apart);
+        IF v_with_body IS NOT NULL THEN
+            DELETE FROM bodies WHERE id = ANY (v_with_body);
         END IF;
-        IF v_erred IS NOT NULL THEN
-            DELETE FROM attempts WHERE id = ANY (v_erred);
+        IF v_with_attempts IS NOT NULL THEN
+            DELETE FROM attempts WHERE id = ANY (v_with_attempts);
         END IF;
         IF EXISTS (SELECT FROM progress) THEN
             DELETE FROM progress WHERE id = ANY (v_ids);
@@ -462,7 +468,7 @@ BEGIN
         END IF;
     END IF;
     IF cardinality(v_due) > v_found THEN
-        -- What was too much for this time, or is in somebody's hands.
+        -- What was too much for this call, or is locked.
         INSERT INTO retention_queue (prune_at, number, ids)
         SELECT f.prune_at, min(f.number), array_agg(f.id) FROM finished_jobs f
         WHERE f.id = ANY (
@@ -474,7 +480,7 @@ BEGIN
         o_n := cardinality(v_due);
         RETURN NEXT;
     END IF;
-    IF pg_try_advisory_xact_lock('counter_deltas'::regclass::oid::bigint) THEN -- not while somebody adds up
+    IF pg_try_advisory_xact_lock('counter_deltas'::regclass::oid::bigint) THEN -- not while counters are rolled up
         DELETE FROM minute_metrics WHERE minute < v_now - p_minutes_before;
         DELETE FROM lane_minute_metrics WHERE minute < v_now - p_lane_minutes_before;
         DELETE FROM job_counts
@@ -485,8 +491,9 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Documents, each under its own condition: p_only_versions is the version to write over, 0 = where there is none, NULL = always.
--- One that has expired is as good as gone. In one order, so that two that write the same do not wait for each other.
+-- Documents, each under its own condition: p_only_versions is the version to write over, 0 = where there is none, NULL
+-- = always. One that has expired is as good as gone. In one order, so that two that write the same do not wait for
+-- each other.
 CREATE FUNCTION write_documents(
     p_now bigint, p_kinds text[], p_ids text[], p_bodies bytea[], p_expires_at bigint[], p_only_versions bigint[]
 )

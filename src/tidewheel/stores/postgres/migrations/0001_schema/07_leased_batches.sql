@@ -1,7 +1,7 @@
--- Jobs that are packed (see the table packs): completing them, and giving them a row of their own again.
--- Packs are locked in their order, and before rows of jobs.
+-- Jobs in leased batches: completing them, and giving them a row of their own again. Batches are locked in the order of
+-- their numbers, and before rows of jobs.
 
--- Whether any job of these ids is packed.
+-- Whether any job of these ids is in a batch.
 CREATE FUNCTION any_batched(p_ids uuid[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -15,17 +15,20 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
 SET enable_bitmapscan = off;
 
--- Take jobs out of their packs; what is empty goes. The packs are locked by the caller, and the jobs are in them.
+-- Take jobs out of their batches; an empty batch is deleted. The caller has locked the batches, and the jobs are in
+-- them.
 CREATE FUNCTION remove_from_batches(p_batches bigint[], p_masks bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM leased_batches p USING unnest(p_batches, p_masks) AS t(batch, mask) WHERE p.batch = t.batch AND p.held_mask = t.mask;
-    UPDATE leased_batches p SET held_mask = p.held_mask & ~t.mask FROM unnest(p_batches, p_masks) AS t(batch, mask) WHERE p.batch = t.batch;
+    DELETE FROM leased_batches p USING unnest(p_batches, p_masks) AS t(batch, mask) WHERE p.batch = t.batch
+        AND p.held_mask = t.mask;
+    UPDATE leased_batches p SET held_mask = p.held_mask & ~t.mask FROM unnest(p_batches, p_masks) AS t(batch, mask)
+        WHERE p.batch = t.batch;
 END
 $$;
 
--- Complete packed jobs whose leases hold. p_packs and p_masks say which. What is known of each is in the other arrays,
--- for the job at a place of its pack at that place after p_starts. Rows: what was done.
+-- Complete jobs in batches whose leases hold. p_batches and p_masks say which. What is known of each is in the other
+-- arrays: of the job at some place in its batch at p_starts plus that place. Returns the jobs that were completed.
 CREATE FUNCTION complete_batched(
     p_now bigint, p_batches bigint[], p_masks bigint[], p_starts integer[], p_ids uuid[], p_run_us bigint[],
     p_results text[]
@@ -68,10 +71,11 @@ BEGIN
                3, r.key_until, r.format, r.has_separate_body, r.topic, r.task, r.tenant, p.worker, r.retry, r.key,
                r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload, r.raw,
                p_results[t.start + r.ordinality]
-        FROM unnest(v_batches, v_masks, v_starts) AS t(batch, mask, start), leased_batches p, unnest(p.jobs) WITH ORDINALITY AS r
+        FROM unnest(v_batches, v_masks, v_starts) AS t(batch, mask, start), leased_batches p, unnest(p.jobs)
+            WITH ORDINALITY AS r
         WHERE p.batch = t.batch AND (t.mask >> r.ordinality::integer) & 1 = 1
         RETURNING f.tenant, f.topic, f.task, f.started_at, f.run_at, f.retention_us, f.number, f.id
-    ), tallied AS (
+    ), deltas AS (
         INSERT INTO counter_deltas (
             minute, tenant, topic, task, running, completed, completed_events, run_us, run_buckets, wait_us,
             wait_buckets
@@ -92,8 +96,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Give packed jobs a row of their own, as if they had been claimed that way. The packs are locked by the caller; NULL
--- stands for none.
+-- Give jobs in batches a row of their own, as if they had been claimed that way. The caller has locked the batches;
+-- NULL stands for none.
 CREATE FUNCTION unbatch(p_batches bigint[], p_masks bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -103,14 +107,16 @@ BEGIN
     INSERT INTO jobs (
         id, number, priority, run_at, created_at, fence, leased_until, claimed_at, expires_at, timeout_us, lease_us,
         retention_us, retention_failed_us, store_handle, attempt, max_attempts, blocked, reserves, timeouts, releases,
-        buries, kicks, touches, state, key_until, format, suspect, counts_if_lost, cancel_requested, has_separate_body, topic, task, tenant,
+        buries, kicks, touches, state, key_until, format, suspect, counts_if_lost, cancel_requested, has_separate_body,
+        topic, task, tenant,
         worker, retry, key, correlation_id, user_id, service_id, limit_key, headers, error_summary, payload, raw
     )
     SELECT r.id, r.number, r.priority, r.run_at, r.created_at, p.batch * 64 + r.ordinality, p.leased_until,
            p.claimed_at, r.expires_at, r.timeout_us, r.lease_us, r.retention_us, r.retention_failed_us, p.store_handle,
            r.attempt + 1, r.max_attempts, r.blocked, r.reserves + 1, r.timeouts, r.releases, r.buries, r.kicks,
            r.touches, 2, r.key_until, r.format, r.suspect, false, r.cancel_requested, r.has_separate_body, r.topic,
-           r.task, r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.error_summary, r.payload,
+           r.task, r.tenant, p.worker, r.retry, r.key, r.correlation_id, r.user_id, r.service_id, r.limit_key,
+           r.headers, r.error_summary, r.payload,
            r.raw
     FROM unnest(p_batches, p_masks) AS t(batch, mask), leased_batches p, unnest(p.jobs) WITH ORDINALITY AS r
     WHERE p.batch = t.batch AND (t.mask >> r.ordinality::integer) & 1 = 1;
@@ -118,7 +124,7 @@ BEGIN
 END
 $$;
 
--- Those of these leases that are packed.
+-- Those of these leases that are in batches.
 CREATE FUNCTION unbatch_leases(p_fences bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -132,7 +138,7 @@ BEGIN
 END
 $$;
 
--- Those of these jobs that are packed, each of the tenant beside it (NULL: whosever it is).
+-- Those of these jobs that are in batches, each of the tenant at the same position (NULL: of any).
 CREATE FUNCTION unbatch_jobs(p_ids uuid[], p_tenants text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -150,7 +156,7 @@ BEGIN
 END
 $$;
 
--- Packs whose lease has ended, up to p_limit jobs, but for those somebody has locked.
+-- Batches whose lease has ended, up to p_limit jobs, except those that another transaction has locked.
 CREATE FUNCTION unbatch_expired(p_now bigint, p_limit integer, p_maintained_until bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -164,7 +170,7 @@ BEGIN
 END
 $$;
 
--- Packs granted to a worker through a handle, after a fence.
+-- Batches granted to a worker through a handle of the store, after a fence.
 CREATE FUNCTION unbatch_granted(p_worker text, p_store_handle bigint, p_after bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

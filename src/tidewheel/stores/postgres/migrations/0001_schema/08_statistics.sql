@@ -1,4 +1,4 @@
--- Statistics: told from counters and from the ends of indexes, in one statement. Functions that are STABLE see what
+-- Statistics, from counters and from the ends of indexes, in one statement. Functions that are STABLE see what
 -- the statement that calls them sees, so that all of an answer is of one moment, without a transaction around it.
 
 -- How many jobs of each lane are in each state, and which topics are paused. As arrays, one for each column: they cost
@@ -53,9 +53,9 @@ DECLARE
     v_run_at bigint;
 BEGIN
     -- With many lanes, first among the oldest of all jobs: nearly always it is the very first that is not delayed. Not
-    -- beside a great many dead rows, which may be in front of it: forty cost as much as a lane, but only whoever passes
-    -- over them first pays for that, and most are in front of the lanes' jobs as well. A standby does not know how many
-    -- it has.
+    -- beside a great many dead rows, which may be in front of it: forty cost as much as a lane, but only the first scan
+    -- that passes over them pays for that, and most are in front of the lanes' jobs as well. A standby does not know
+    -- how many it has.
     IF v_lanes > 100 AND NOT pg_is_in_recovery() AND pg_stat_get_dead_tuples('jobs'::regclass) < 1000 * v_lanes THEN
         SELECT first.run_at INTO v_run_at
         FROM (
@@ -139,8 +139,8 @@ BEGIN
     ELSE
         o_delayed := 0;
         IF v_waiting > 0 THEN
-            -- Not those that are due, but that nobody has promoted, because no worker has claimed since; nor those
-            -- that wait for other jobs. Orders and OFFSET 0 name the index: other conditions would lead to others.
+            -- Not those that are due, but are not promoted yet, because no worker has claimed since; nor those that
+            -- wait for other jobs. Orders and OFFSET 0 name the index: other conditions would lead to others.
             SELECT v_waiting
                  - (SELECT count(*) FROM (SELECT j.tenant FROM jobs j
                                           WHERE j.state = 0 AND j.blocked = 0 AND j.run_at <= v_now
@@ -167,7 +167,8 @@ BEGIN
     IF p_tenant IS NULL THEN
         -- What was appended is read once, there may be a lot of it, and summed up by itself.
         WITH recent AS MATERIALIZED (
-            SELECT t.minute, t.enqueued_events, t.completed_events, t.failed_events, t.cancelled_events, t.retried_events, t.run_us,
+            SELECT t.minute, t.enqueued_events, t.completed_events, t.failed_events, t.cancelled_events,
+                   t.retried_events, t.run_us,
                    t.run_buckets, t.wait_us, t.wait_buckets
             FROM counter_deltas t WHERE t.minute >= v_since
         ), happened (minute, metric, bucket, n, total) AS (
@@ -179,8 +180,10 @@ BEGIN
             UNION ALL
             SELECT CASE WHEN e.metric < 5 THEN r.minute END, e.metric, 0, e.n, e.total
             FROM (
-                SELECT minute, sum(enqueued_events) AS enqueued, sum(completed_events) AS completed, sum(failed_events) AS failed,
-                       sum(cancelled_events) AS cancelled, sum(retried_events) AS retried, sum(run_us)::bigint AS run_us,
+                SELECT minute, sum(enqueued_events) AS enqueued, sum(completed_events) AS completed,
+                       sum(failed_events) AS failed,
+                       sum(cancelled_events) AS cancelled, sum(retried_events) AS retried,
+                       sum(run_us)::bigint AS run_us,
                        sum(wait_us)::bigint AS wait_us
                 FROM recent GROUP BY minute
             ) AS r, LATERAL (

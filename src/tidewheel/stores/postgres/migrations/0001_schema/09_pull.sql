@@ -1,6 +1,6 @@
--- What those need who pull jobs by hand: one job granted, touches, kicks, peeks, and how much is in a topic.
+-- For programs that pull jobs by hand: claim one job, touch leases, kick, peek, and how much is in a topic.
 
--- What a claim does before it chooses: deal with ended leases and expired jobs, let in delayed ones that are due. In a
+-- What a claim does before it chooses: deal with ended leases and expired jobs, promote delayed ones that are due. In a
 -- call of its own, so that nothing of it is locked while the job that is wanted is waited for.
 CREATE FUNCTION run_maintenance(
     p_now bigint, p_maintained_until bigint, p_messages text[], p_latest_trusted bigint,
@@ -56,7 +56,7 @@ BEGIN
         PERFORM FROM requeue(p_now, ARRAY[p_id], p_tenant, p_kicks => 0, p_failed_only => true) AS r
         WHERE r.o_verdict = 'done';
         IF NOT FOUND AND coalesce(state_of(p_id, p_tenant), 2) >= 2 THEN
-            RETURN; -- there is none, it runs in a pack, it ended otherwise, or its key is taken
+            RETURN; -- there is none, it runs in a batch, it ended otherwise, or its key is taken
         END IF;
         -- It was brought back, or moved this very moment: there is something to lock.
     END LOOP;
@@ -91,7 +91,8 @@ $$
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
--- Let leases that hold last as long again as they were granted for: how long, by position. See 0005 for the rest.
+-- Let leases that hold last as long again as they were granted for: how long, by position. See 05_settle.sql for the
+-- rest.
 CREATE FUNCTION touch_leases(p_now bigint, p_ids uuid[], p_fences bigint[], p_lease_us bigint)
 RETURNS TABLE (o_position integer, o_lease_us bigint)
 LANGUAGE plpgsql AS $$
@@ -109,10 +110,9 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- Bring back the first failed jobs of a topic, or, where none can come back, make the first delayed ones due, unless
--- p_failed_only. How many.
--- p_max_scanned: so many of which another job holds the key may be passed over. What others have locked is left to them: two
--- kicks bring back different jobs, and neither waits for the other. Plans are made for the values at hand, so that a
--- tenant, if there is one, is looked for in the index.
+-- p_failed_only. How many. p_max_scanned: so many of which another job holds the key may be passed over. What others
+-- have locked is left to them: two kicks bring back different jobs, and neither waits for the other. Plans are made
+-- for the values at hand, so that a tenant, if there is one, is looked for in the index.
 CREATE FUNCTION kick_topic(
     p_now bigint, p_topic text, p_limit integer, p_max_scanned integer, p_tenant text, p_failed_only boolean
 ) RETURNS bigint
@@ -126,7 +126,7 @@ DECLARE
     v_at bigint := 0; -- how far it looked
     v_number bigint := 0;
     v_passed integer;
-    v_looks integer := p_max_scanned;
+    v_left_to_scan integer := p_max_scanned;
     v_kicked bigint;
 BEGIN
     LOOP
@@ -154,8 +154,8 @@ BEGIN
             END IF;
             v_ids := array_append(v_ids, v_job.id);
         END LOOP;
-        v_looks := v_looks - v_passed;
-        EXIT WHEN v_passed = 0 OR v_looks <= 0;
+        v_left_to_scan := v_left_to_scan - v_passed;
+        EXIT WHEN v_passed = 0 OR v_left_to_scan <= 0;
     END LOOP;
     IF v_ids <> '{}' THEN
         SELECT count(*) INTO v_kicked FROM requeue(p_now, v_ids, p_tenant) AS r WHERE r.o_verdict = 'done';
@@ -176,7 +176,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ))
         RETURNING tenant, topic, task
-    ), tallied AS (
+    ), deltas AS (
         INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready)
         SELECT minute_of(v_now), tenant, topic, task, -count(*), count(*) FROM kicked GROUP BY tenant, topic, task
     )
@@ -188,7 +188,7 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET jit = o
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off SET enable_incremental_sort = off;
 
--- The same for single jobs, as the verbs of 0006 answer.
+-- The same for single jobs, with verdicts as in 06_admin.sql.
 CREATE FUNCTION kick_jobs(p_now bigint, p_ids uuid[], p_tenant text)
 RETURNS TABLE (o_position integer, o_verdict text, o_topic text)
 LANGUAGE plpgsql AS $$
@@ -232,8 +232,9 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = 
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off;
 
 -- The first job of a topic: the ready one that a claim would grant first, the delayed one that is due next, or the one
--- that failed first (model.Head). Delayed jobs that are due are ready, also if nobody has let them in; p_max_scanned of those
--- are looked at. p_max_scanned_of_tenant: so many jobs of a tenant are looked at one by one. Plans as in kick.
+-- that failed first (model.Head). Delayed jobs that are due are ready, even if they are not promoted yet; p_max_scanned
+-- of those are looked at. p_max_scanned_of_tenant: so many jobs of a tenant are looked at one by one. Plans as in
+-- kick_topic.
 CREATE FUNCTION first_job_of_topic(
     p_now bigint, p_topic text, p_head text, p_tenant text, p_max_scanned_of_tenant integer, p_max_scanned integer
 ) RETURNS uuid
@@ -293,8 +294,9 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET enable_sort = off SET enable_incremental_sort = off;
 
 -- How much is unfinished in these topics (NULL: in all), from counters and the ends of indexes, as arrays. Topics that
--- only others have jobs in are not among them. p_urgent: jobs above this priority are counted, to p_count_limit in each
--- lane that has others, too. p_max_scanned: so many delayed jobs of a topic that are due, and blocked ones, are looked at.
+-- only others have jobs in are not among them. p_urgent: jobs above this priority are counted, to p_count_limit in
+-- each lane that has others, too. p_max_scanned: so many delayed jobs of a topic that are due, and blocked ones, are
+-- looked at.
 CREATE FUNCTION topic_depths(
     p_now bigint, p_topics text[], p_tenant text, p_urgent bigint, p_count_limit integer, p_max_scanned integer
 ) RETURNS TABLE (
@@ -350,9 +352,10 @@ BEGIN
     ), told AS (
         SELECT t.topic, t.ready + late.n AS ready,
                t.waiting - late.n - coalesce((SELECT b.n FROM behind b WHERE b.topic = t.topic), 0) AS delayed,
-               t.running, t.failed, coalesce((SELECT u.n FROM urgent u WHERE u.topic = t.topic), 0) + late.urgent AS urgent
+               t.running, t.failed,
+               coalesce((SELECT u.n FROM urgent u WHERE u.topic = t.topic), 0) + late.urgent AS urgent
         FROM topics_of t, LATERAL (
-            -- Due, but nobody has promoted them, because no worker has claimed since.
+            -- Due, but not promoted yet, because no worker has claimed since.
             SELECT count(*) AS n, count(*) FILTER (WHERE d.priority > p_urgent) AS urgent
             FROM (
                 SELECT j.priority FROM jobs j
