@@ -6,8 +6,8 @@ SELECT name, current_setting(name) FROM unnest($1::text[]) AS n(name)
 -- name: held_snapshots
 -- Who holds a snapshot or a transaction id that vacuum of this database has to respect. Vacuum itself holds nothing
 -- back, and a query's helpers hold what their leader does. Senders of the log to standbys have no transaction: see
--- replication_slots. What other roles do is hidden from roles that are not members of pg_read_all_stats: then one row says only how
--- many sessions there are.
+-- replication_slots. What other roles do is hidden from roles that are not members of pg_read_all_stats: then one row
+-- says only how many sessions there are.
 (SELECT (extract(epoch FROM xact_start) * 1000000)::bigint AS since,
         extract(epoch FROM clock_timestamp() - xact_start)::double precision AS held,
         pid, usename::text, application_name, host(client_addr), state,

@@ -268,10 +268,9 @@ $$;
 -- before saves a walk over what vacuum has not removed yet. All NULL: everything is looked at, after ended leases were
 -- brought back and delayed jobs that are due were promoted; so it is when p_full_scan_if_empty is true and nothing was
 -- found in the parts. What was found need not wait for that, even if it is little: a worker with room for more claims
--- again at once. Only under a clock of the caller's own is nothing left for the next call.
--- p_min_batch: how many jobs are worth a row that they share.
--- p_run_maintenance: do that before the parts are looked at, too. p_maintained_until: up to when it has been done (NULL:
--- it is not known).
+-- again at once. Only under a clock of the caller's own is nothing left for the next call. p_min_batch: how many jobs
+-- are worth a row that they share. p_run_maintenance: do that before the parts are looked at, too. p_maintained_until:
+-- up to when it has been done (NULL: it is not known).
 --
 -- The last row is no job: o_created_at is the time, o_run_at the moment at which a claim may find more (the time
 -- itself: at once; NULL: nothing is known), o_number the moment up to which maintenance was done (NULL: none
