@@ -58,7 +58,7 @@ async def found(place: Secured, role: str = WORKER) -> list[str]:
         ("ALTER TABLE attempts OWNER TO tidewheel_api", "tidewheel_api, but owns attempts"),
         (
             f"ALTER FUNCTION roll_up_counters() OWNER TO {API}",
-            f"the role {API} calls as tidewheel_api, but owns fold",
+            f"the role {API} calls as tidewheel_api, but owns roll_up_counters",
         ),
     ],
 )
