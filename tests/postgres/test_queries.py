@@ -29,7 +29,7 @@ def _readers(file: str) -> list[tuple[ast.Module, str]]:
     return found
 
 
-def _asked_for(tree: ast.Module, variable: str) -> set[str]:
+def _asked_for(tree: ast.Module, variable: str) -> set[object]:
     """The names in ``variable["name"]``."""
     return {
         node.slice.value
@@ -42,12 +42,14 @@ def _asked_for(tree: ast.Module, variable: str) -> set[str]:
 @pytest.mark.parametrize("file", FILES)
 def test_every_statement_is_used_and_every_name_exists(file: str) -> None:
     """Names also travel as arguments, so a text of a module that reads the file counts as a use."""
-    names = set(Queries("tidewheel.stores.postgres", file).names())
+    names: set[object] = set(Queries("tidewheel.stores.postgres", file).names())
     readers = _readers(file)
     assert readers, f"no module reads {file}"
     for tree, variable in readers:
         assert _asked_for(tree, variable) <= names
-    texts = {node.value for tree, _ in readers for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    texts: set[object] = {
+        node.value for tree, _ in readers for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    }
     # A verb of the pull role comes from the store, which names it.
     texts |= {
         node.value
@@ -55,4 +57,4 @@ def test_every_statement_is_used_and_every_name_exists(file: str) -> None:
         if isinstance(node, ast.Constant)
     }
     if file not in ALL_AT_ONCE:
-        assert names <= texts, f"never used: {sorted(names - texts)}"
+        assert names <= texts, f"never used: {names - texts}"
