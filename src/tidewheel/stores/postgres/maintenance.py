@@ -1,4 +1,4 @@
-"""Background work in bounded transactions: release dependents, fold counters, prune finished jobs.
+"""Background work in bounded transactions: release dependents, roll up counters, prune finished jobs.
 
 ``Releasing`` continues with the dependents of ended jobs if one transaction was not enough. ``Folding`` adds
 up appended counter rows: the store that appends them does it, after about 5,000 jobs, so that statistics stay
