@@ -22,17 +22,17 @@ WITH granted AS MATERIALIZED (
         NULL, 'pgbench', ARRAY['job'], ARRAY['job'], NULL, NULL, NULL, NULL, {batch}, 60000000, NULL, false,
         true, {words}, 1, 1, {batch}, NULL, true
     ) WHERE o_id IS NOT NULL
-), packs AS (
-    SELECT o_fence / 64 AS pack, bit_or(1::bigint << (o_fence % 64)::integer) AS mask, count(*) AS n
+), batches AS (
+    SELECT o_fence / 64 AS batch, bit_or(1::bigint << (o_fence % 64)::integer) AS mask, count(*) AS n
     FROM granted GROUP BY 1
 ), listed AS MATERIALIZED (
-    SELECT array_agg(pack ORDER BY pack) AS packs, array_agg(mask ORDER BY pack) AS masks,
-           array_agg(start ORDER BY pack) AS starts,
+    SELECT array_agg(batch ORDER BY batch) AS batches, array_agg(mask ORDER BY batch) AS masks,
+           array_agg(start ORDER BY batch) AS starts,
            (SELECT array_agg(o_id ORDER BY o_fence) FROM granted) AS ids
-    FROM (SELECT pack, mask, (sum(n) OVER (ORDER BY pack) - n)::integer AS start FROM packs) AS placed
+    FROM (SELECT batch, mask, (sum(n) OVER (ORDER BY batch) - n)::integer AS start FROM batches) AS placed
 )
-SELECT count(*) FROM listed, LATERAL {schema}.complete_packed(
-    NULL, packs, masks, starts, ids, array_fill(0::bigint, ARRAY[cardinality(ids)]), NULL
+SELECT count(*) FROM listed, LATERAL {schema}.complete_batched(
+    NULL, batches, masks, starts, ids, array_fill(0::bigint, ARRAY[cardinality(ids)]), NULL
 );
 """
 

@@ -20,7 +20,7 @@ from tidewheel.stores.postgres.leased_batches import PLACES
 from tidewheel.stores.postgres.location import parse_url
 from tidewheel.stores.sql_files import Queries
 
-VERBS = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+VERBS = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 LEASE_US = 60_000_000
 
 
@@ -36,7 +36,7 @@ class RawPostgresSystem(RawStoreSystem):
 
     async def work(self, concurrency: int) -> None:
         claim = await self.connection.prepare(self._statement("claim"))
-        complete = await self.connection.prepare(self._statement("complete_packed"))
+        complete = await self.connection.prepare(self._statement("complete_batched"))
         urgency = number = None  # where the last claim ended, so that the next does not walk over dead rows
         while True:
             mark = (None, None, None) if number is None else ([urgency], [number], [None])
@@ -66,15 +66,15 @@ class RawPostgresSystem(RawStoreSystem):
             urgency, number = -last["o_priority"], last["o_number"]
             tally.note_many(len(jobs))
             jobs.sort(key=lambda row: row["o_fence"])
-            packs = Counter([row["o_fence"] // PLACES for row in jobs])
+            batches = Counter([row["o_fence"] // PLACES for row in jobs])
             await complete.fetch(
                 None,
-                list(packs),
+                list(batches),
                 [
-                    ((1 << jobs_in_pack) - 1 << 1) - (jobs_in_pack == PLACES - 1) * 2**64
-                    for jobs_in_pack in packs.values()
+                    ((1 << jobs_in_batch) - 1 << 1) - (jobs_in_batch == PLACES - 1) * 2**64
+                    for jobs_in_batch in batches.values()
                 ],
-                [0, *accumulate(packs.values())][:-1],
+                [0, *accumulate(batches.values())][:-1],
                 [row["o_id"] for row in jobs],
                 [0] * len(jobs),
                 None,

@@ -38,7 +38,7 @@ async def late(
 async def _enqueue_and_wait(url: str, number: int, seconds: float) -> int:
     """On a connection that knows nothing of Tidewheel's."""
     location = parse_url(url)
-    statement = Queries("tidewheel.stores.postgres.sql", "verbs.sql")["enqueue"]
+    statement = Queries("tidewheel.stores.postgres", "sql/functions.sql")["enqueue"]
     connection: Any = await asyncpg.connect(location.dsn)
     try:
         async with connection.transaction():

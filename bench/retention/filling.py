@@ -16,10 +16,10 @@ PART: Final = 100_000
 
 _POSTGRES: Final = (
     """
-    INSERT INTO tidewheel.finished (
+    INSERT INTO tidewheel.finished_jobs (
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
-        attempt, max_attempts, reserves, state, format, body_apart, topic, task, tenant, worker, retention_us,
-        payload, result
+        attempt, max_attempts, reserves, state, format, has_separate_body, topic, task, tenant, worker,
+        retention_us, payload, result
     )
     SELECT (lpad(to_hex({since} / 1000 + g), 12, '0') || '70008000' || substr(md5(g::text), 1, 12))::uuid,
            -g, 0, {since}, {since}, {since}, {since} + g / {together}, g, {since}, {since}, 1, 10, 1, 3, 0,
@@ -27,13 +27,13 @@ _POSTGRES: Final = (
     FROM generate_series({first}, {last}) AS g
     """,
     """
-    INSERT INTO tidewheel.prunable (prune_at, number, ids)
-    SELECT prune_at, min(number), array_agg(id) FROM tidewheel.finished
+    INSERT INTO tidewheel.retention_queue (prune_at, number, ids)
+    SELECT prune_at, min(number), array_agg(id) FROM tidewheel.finished_jobs
     WHERE number BETWEEN -{last} AND -{first} GROUP BY prune_at
     """,
     """
-    INSERT INTO tidewheel.tally (minute, tenant, topic, task, completed)
-    SELECT 0, 'root', topic, 'work', count(*) FROM tidewheel.finished
+    INSERT INTO tidewheel.counter_deltas (minute, tenant, topic, task, completed)
+    SELECT 0, 'root', topic, 'work', count(*) FROM tidewheel.finished_jobs
     WHERE number BETWEEN -{last} AND -{first} GROUP BY topic
     """,
 )

@@ -92,7 +92,10 @@ def test_what_the_dockerfile_copies_makes_a_whole_wheel(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = wheels.glob("tidewheel-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    for needed in ("server/ui/assets/index.html", "stores/postgres/migrations/0001_tables.sql", "py.typed"):
+    for needed in (
+        *("server/ui/assets/index.html", "stores/postgres/migrations/0001_schema/01_tables.sql"),
+        *("stores/postgres/sql/functions.sql", "py.typed"),
+    ):
         assert f"tidewheel/{needed}" in names
     statements = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.sql")}
     assert statements - names == set()

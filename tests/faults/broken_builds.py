@@ -31,7 +31,7 @@ class Cut:
 
 BUILDS = {
     "PostgreSQL without the check of the fence": (
-        Cut("stores/postgres/migrations/0005_settle.sql", "j.fence = e.fence AND "),
+        Cut("stores/postgres/migrations/0001_schema/05_settle.sql", "j.fence = e.fence AND "),
     ),
     "SQLite without the check of the fence": (
         Cut("stores/sqlite/settlements.py", "        or row.fence != lease.fence\n"),
@@ -43,7 +43,7 @@ BUILDS = {
     ),
     "PostgreSQL whose rescue does not check again": (
         Cut(
-            "stores/postgres/migrations/0004_claim.sql",
+            "stores/postgres/migrations/0001_schema/04_claim.sql",
             "        ORDER BY leased_until, number LIMIT p_limit\n        FOR UPDATE SKIP LOCKED\n    LOOP",
             "        ORDER BY leased_until, number LIMIT p_limit\n    LOOP",
         ),

@@ -152,7 +152,7 @@ async def _read(server: PostgresServer, ledger: Ledger) -> None:
     connection = await asyncpg.connect(server.url())
     try:
         rows = await connection.fetch(
-            "SELECT finished_at, attempt, key FROM tidewheel.finished WHERE state = 3"
+            "SELECT finished_at, attempt, key FROM tidewheel.finished_jobs WHERE state = 3"
         )
     finally:
         await connection.close()

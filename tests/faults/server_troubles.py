@@ -18,7 +18,7 @@ from tests.stores.postgres.proxy import Proxy
 from tidewheel.verification.faults import Scene, Trouble
 from tidewheel.verification.history import StoreCame, StoreLeft
 
-STATEMENTS = {"enqueue": "did_enqueue", "claim": ".claim(", "settle": ".settle(", "extend": ".extend("}
+STATEMENTS = {"enqueue": "enqueued_events", "claim": ".claim(", "settle": ".settle(", "extend": ".extend("}
 """How to recognise what a statement does."""
 
 

@@ -257,7 +257,7 @@ class FunctionMutant(Mutant):
 
 
 def _function_mutants() -> Iterator[Mutant]:
-    for path in sorted((STORES / "postgres" / "migrations").glob("*.sql")):
+    for path in sorted((STORES / "postgres" / "migrations").rglob("*.sql")):
         text = path.read_text("utf-8")
         met = 0
         for function in _FUNCTION.finditer(text):

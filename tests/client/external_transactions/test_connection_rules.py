@@ -224,8 +224,8 @@ def test_bytes_and_large_payloads_arrive_as_they_are(sqlite_place: Place, postgr
 def test_a_holder_of_a_key_is_read_like_any_job() -> None:
     """The function of the schema names the same columns in the same order as every other read."""
     package = Path(tidewheel.__file__).parent / "stores/postgres"
-    columns = Queries("tidewheel.stores.postgres.sql", "read.sql")["columns"]
-    function = (package / "migrations/0003_enqueue.sql").read_text("utf-8")
+    columns = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")["columns"]
+    function = (package / "migrations/0001_schema/03_enqueue.sql").read_text("utf-8")
     assert " ".join(columns.split()) in " ".join(function.split())
 
 

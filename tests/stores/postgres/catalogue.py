@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+NEXT_STEP: Final = (
+    2,
+    "0002_next",
+    "-- A table of tomorrow.\nCREATE TABLE notes (id uuid PRIMARY KEY, tenant text NOT NULL, note text);\n",
+)
+"""A step that a later version may bring, for tests of upgrading."""
 
 OBJECTS = [
     """

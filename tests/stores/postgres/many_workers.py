@@ -163,7 +163,7 @@ async def _workers_that_ran(url: str) -> int:
     connection = await asyncpg.connect(address, statement_cache_size=0)
     try:
         number: int = await connection.fetchval(
-            f'SELECT count(DISTINCT worker) FROM "{schema}".finished'  # noqa: S608 - our own schema
+            f'SELECT count(DISTINCT worker) FROM "{schema}".finished_jobs'  # noqa: S608 - our own schema
         )
         return number
     finally:

@@ -281,7 +281,7 @@ async def test_the_key_of_a_job_that_was_taken_out_by_hand_is_free(
     for until in KeyLifetime:
         await put(store, key=f"k-{until}", key_until=until)
     async with raw(postgres_url) as connection:
-        await connection.execute("DELETE FROM jobs; DELETE FROM tally; DELETE FROM counts")
+        await connection.execute("DELETE FROM jobs; DELETE FROM counter_deltas; DELETE FROM job_counts")
     async with asyncio.timeout(PATIENCE):
         answers = await store.enqueue([job(key=f"k-{until}", key_until=until) for until in KeyLifetime])
     assert not any(answer.duplicate for answer in answers)

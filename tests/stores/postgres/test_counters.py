@@ -54,7 +54,7 @@ async def test_operating_adds_the_counters_up_as_well(
     await getattr(store, verb)(jobs)
     if store._folding.under_way is not None:  # it may be done by now
         await store._folding.under_way
-    assert await _rows(store, "tally") == 0
+    assert await _rows(store, "counter_deltas") == 0
     assert await store.check() == []
 
 
@@ -66,19 +66,19 @@ async def test_operating_appends_a_row_for_each_lane(store: PostgresStore, verb:
         await store.cancel(jobs)
     await store._folding.fold()
     await getattr(store, verb)(jobs)
-    assert await _rows(store, "tally") == 2
+    assert await _rows(store, "counter_deltas") == 2
     assert await store.check() == []
 
 
 async def test_more_is_added_up_at_a_time_than_is_appended_meanwhile(store: PostgresStore) -> None:
     """Three rows for each job, which is what one that errs may take; otherwise they would gather for good."""
     await store._database.fetch(
-        "INSERT INTO {schema}.tally (minute, tenant, topic, task, ready, did_cancel)"
+        "INSERT INTO {schema}.counter_deltas (minute, tenant, topic, task, ready, cancelled_events)"
         " SELECT 0, 'root', 'mail', '', 0, 1 FROM generate_series(1, $1)",
         3 * maintenance.FOLD_AFTER,
     )
     await store._folding.fold()
-    assert await _rows(store, "tally") == 0
+    assert await _rows(store, "counter_deltas") == 0
 
 
 async def test_a_burst_leaves_no_empty_pages_for_every_look_to_walk_through(postgres: PostgresServer) -> None:
@@ -87,19 +87,19 @@ async def test_a_burst_leaves_no_empty_pages_for_every_look_to_walk_through(post
     async with own_database(postgres) as database, opened(postgres.url(database)) as [store]:
         for _ in range(5):
             await store.enqueue([job(f"topic-{number}") for number in range(1000)])
-        assert await _pages(store, "tally") > 20
+        assert await _pages(store, "counter_deltas") > 20
         await store._folding.fold()
         async with asyncio.timeout(PATIENCE):
-            while await _pages(store, "tally") > 0:
+            while await _pages(store, "counter_deltas") > 0:
                 # Outside a transaction. While somebody looks at the table, it leaves pages and returns.
-                await store._database.fetch("VACUUM {schema}.tally")
+                await store._database.fetch("VACUUM {schema}.counter_deltas")
 
 
 async def test_minutes_are_as_many_as_there_are_things_that_happened(store: PostgresStore) -> None:
     """Not more with a thousand topics, each of which would be read for every look at the statistics."""
     await store.enqueue([job(f"topic-{number}") for number in range(100)])
     await store._folding.fold()
-    assert await _rows(store, "minutes") == 1
+    assert await _rows(store, "minute_metrics") == 1
 
 
 async def test_adding_up_changes_no_statistics(store: PostgresStore) -> None:
@@ -110,7 +110,7 @@ async def test_adding_up_changes_no_statistics(store: PostgresStore) -> None:
         await cancelled(store, topic)
     appended = await store.stats(window_seconds=HOUR)
     await store._folding.fold()
-    assert await _rows(store, "tally") == 0
+    assert await _rows(store, "counter_deltas") == 0
     assert await store.stats(window_seconds=HOUR) == appended
     for topic in ("b", "c"):
         await put_many(store, 3, topic)

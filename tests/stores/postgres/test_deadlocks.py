@@ -275,7 +275,7 @@ async def test_adding_up_counters_does_not_deadlock_with_pruning(
     async def fold() -> None:
         async with raw(postgres_url) as connection:
             for _ in range(20):
-                await connection.fetchval("SELECT fold()")
+                await connection.fetchval("SELECT roll_up_counters()")
 
     await at_once(
         lambda: come_and_go(stores[0]),
@@ -298,7 +298,7 @@ async def test_who_waits_for_a_pack_holds_no_job(stores: list[PostgresStore], po
     await put_many(stores[0], 2, "packed")
     [packed, _] = await claim(stores[0], "packed")
     async with raw(postgres_url) as worker, worker.transaction():
-        await worker.execute("SELECT FROM packs FOR UPDATE")
+        await worker.execute("SELECT FROM leased_batches FOR UPDATE")
         cancelling = asyncio.create_task(stores[1].cancel([first.lease.job_id, packed.lease.job_id]))
         await waited_for(worker)
         await worker.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", first.lease.job_id)
@@ -327,9 +327,9 @@ async def test_who_waits_for_a_job_has_not_let_go_of_a_key(
         await waited_for(operator)
         await operator.execute("SET LOCAL lock_timeout = '500ms'")
         taken = await operator.execute(
-            "INSERT INTO keys SELECT * FROM keys WHERE key = $1 ON CONFLICT DO NOTHING", key
+            "INSERT INTO job_keys SELECT * FROM job_keys WHERE key = $1 ON CONFLICT DO NOTHING", key
         )
         assert taken == "INSERT 0 0"
     assert await ending == [True if verb == "settle" else Verdict.DONE] * 20
     async with raw(postgres_url) as operator:
-        assert await operator.fetchval("SELECT count(*) FROM keys") == 0
+        assert await operator.fetchval("SELECT count(*) FROM job_keys") == 0

@@ -68,7 +68,7 @@ async def at_once(*verbs: Callable[[], Awaitable[Any]]) -> None:
 async def nobody_waits_in_vain(store: PostgresStore) -> None:
     """After all is told, whoever waits waits for a job that has not ended; the store's own check says so."""
     async with asyncio.timeout(PATIENCE):
-        while await rows(store, "SELECT FROM {schema}.endings LIMIT 1"):
+        while await rows(store, "SELECT FROM {schema}.ended_parents LIMIT 1"):
             await store.rescue()
     assert await store.check() == []
 
@@ -165,7 +165,7 @@ async def test_who_brings_a_child_back_locks_it_and_its_parents_in_the_order_of_
     await stores[0].enqueue([NewJob(id=early, topic="children", after=(late,))])
     await stores[0].cancel([early])
     async with raw(postgres_url) as operator, operator.transaction():
-        await operator.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", early)
+        await operator.execute("SELECT FROM finished_jobs WHERE id = $1 FOR UPDATE", early)
         requeueing = asyncio.create_task(stores[1].requeue([early]))
         await waited_for(operator)
         await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
@@ -180,7 +180,7 @@ async def test_who_enqueues_a_child_locks_its_parents_in_the_order_of_ids_ended_
     early, late = sorted(await put_many(stores[0], 2))
     await stores[0].cancel([early])
     async with raw(postgres_url) as operator, operator.transaction():
-        await operator.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", early)
+        await operator.execute("SELECT FROM finished_jobs WHERE id = $1 FOR UPDATE", early)
         enqueueing = asyncio.create_task(put(stores[1], "children", after=(late, early), after_any=True))
         await waited_for(operator)
         await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
@@ -195,9 +195,11 @@ async def test_who_kicks_a_parent_and_its_child_takes_the_note_of_the_parent_fir
     child = await put(stores[0], "children", after=(parent,), after_any=True, delay=60.0)
     assert await end(stores[0], (await claim_one(stores[0])).lease, Failed(BOOM))
     async with raw(postgres_url) as teller:
-        await teller.execute("INSERT INTO endings (parent, tenant, state) VALUES ($1, 'root', 4)", parent)
+        await teller.execute(
+            "INSERT INTO ended_parents (parent, tenant, state) VALUES ($1, 'root', 4)", parent
+        )
     async with raw(postgres_url) as teller, teller.transaction():
-        await teller.execute("SELECT FROM endings WHERE parent = $1 FOR UPDATE", parent)
+        await teller.execute("SELECT FROM ended_parents WHERE parent = $1 FOR UPDATE", parent)
         kicking = asyncio.create_task(stores[1].kick_jobs([child, parent]))
         await waited_for(teller)
         await teller.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", child)
@@ -246,15 +248,15 @@ async def test_a_packed_parent_is_unpacked_and_others_stay_packed(stores: list[P
     stores[0]._claimer.least_packed = 1
     parents = await put_many(stores[0], 5)
     leases = {one.lease.job_id: one.lease for one in await claim(stores[0])}
-    assert len(await rows(stores[0], "SELECT FROM {schema}.packed_jobs")) == 5
+    assert len(await rows(stores[0], "SELECT FROM {schema}.batched_jobs")) == 5
     child = await put(stores[0], "children", after=(parents[2],))
-    assert len(await rows(stores[0], "SELECT FROM {schema}.packed_jobs")) == 4
+    assert len(await rows(stores[0], "SELECT FROM {schema}.batched_jobs")) == 4
     await stores[0].settle([Settlement(lease, Completed(), 0.001) for lease in leases.values()])
     assert [one.lease.job_id for one in await claim(stores[0], "children")] == [child]
     awaited = await put(stores[0])
     await put(stores[0], "children", after=(awaited,))
     await claim_one(stores[0])
-    assert await rows(stores[0], "SELECT FROM {schema}.packed_jobs WHERE state = 2 AND topic = 'mail'") == []
+    assert await rows(stores[0], "SELECT FROM {schema}.batched_jobs WHERE state = 2 AND topic = 'mail'") == []
 
 
 async def test_a_parent_that_is_just_being_completed_is_waited_for_and_found(

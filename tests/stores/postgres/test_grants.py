@@ -24,18 +24,18 @@ from tidewheel.testing.conformance.helpers import ask, claim_one, job, put
 ROLE = 'own "role"'  # quoted wherever it is named
 LARGE = b'"%s"' % (b"x" * 3000)
 READABLE = (
-    "all_jobs, attempts, bodies, counts, dependencies, finished, jobs, keys, packed_jobs, packs, progress, "
-    "schema_versions, steps, tally, unpacked_jobs"
+    "all_jobs, attempts, batched_jobs, bodies, counter_deltas, dependencies, finished_jobs, job_counts, "
+    "job_keys, jobs, leased_batches, progress, schema_versions, single_row_jobs, steps"
 )
 SOME_COLUMNS = {
     ("SELECT", "topics"): "fair, topic",
-    ("INSERT", "tally"): "did_enqueue, minute, ready, task, tenant, topic, waiting",
-    ("UPDATE", "finished"): "awaited, prune_at",
-    (
-        "UPDATE",
-        "jobs",
-    ): "awaited, blocked, body_apart, expires_at, format, payload, priority, raw, run_at, state",
-    ("UPDATE", "packs"): "held",
+    ("INSERT", "counter_deltas"): "enqueued_events, minute, ready, task, tenant, topic, waiting",
+    ("UPDATE", "finished_jobs"): "has_dependents, prune_at",
+    ("UPDATE", "jobs"): (
+        "blocked, expires_at, format, has_dependents, has_separate_body, payload, priority, raw, run_at, "
+        "state"
+    ),
+    ("UPDATE", "leased_batches"): "held_mask",
 }
 
 
@@ -209,8 +209,8 @@ async def refuses_what_callers_do_not_need(url: str) -> None:
             "UPDATE jobs SET attempt = 0",
             "UPDATE bodies SET payload = ''",
             "DELETE FROM jobs",
-            "DELETE FROM keys",
-            "INSERT INTO finished SELECT * FROM finished",
+            "DELETE FROM job_keys",
+            "INSERT INTO finished_jobs SELECT * FROM finished_jobs",
             "SELECT FROM documents",
             "SELECT FROM workers",
             "CREATE TABLE mine ()",
@@ -236,8 +236,8 @@ async def test_without_row_level_security(role: Any) -> None:
             await opens_without_rights_to_tables(url)
             assert await store.check() == []
         assert await rights(role, schema) == {
-            "DELETE": "bodies, packs",
-            "INSERT": "bodies, dependencies, endings, jobs, keys",
+            "DELETE": "bodies, leased_batches",
+            "INSERT": "bodies, dependencies, ended_parents, job_keys, jobs",
             "SELECT": READABLE,
         }
         assert await rights_to_columns(role, schema) == SOME_COLUMNS
@@ -268,7 +268,8 @@ async def test_with_row_level_security(role: Any) -> None:
                 assert await refused(connection, statement)
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
                 await connection.execute(
-                    "INSERT INTO keys (tenant, scope, key, id) VALUES ('other', 'a', 'b', gen_random_uuid())"
+                    "INSERT INTO job_keys (tenant, scope, key, id)"
+                    " VALUES ('other', 'a', 'b', gen_random_uuid())"
                 )
 
 
@@ -282,7 +283,7 @@ async def test_a_key_that_is_let_go_of_meanwhile_needs_no_more_rights(role: Any)
         await holding.execute(
             "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
             " 'BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END';"
-            "CREATE TRIGGER wait AFTER INSERT ON keys EXECUTE FUNCTION wait();"
+            "CREATE TRIGGER wait AFTER INSERT ON job_keys EXECUTE FUNCTION wait();"
             "SELECT pg_advisory_lock(4711)"
         )
         _, mail, _ = shop(of_role(url))

@@ -90,7 +90,7 @@ async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
 async def test_one_broken_part_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view that cannot be read, a part that does not answer: each is told, and the rest is, too."""
     broken = dict(health._sql._statements)
-    broken["slots"] = "SELECT * FROM there_is_no_such_view WHERE $1::integer > 0"
+    broken["replication_slots"] = "SELECT * FROM there_is_no_such_view WHERE $1::integer > 0"
     broken["notifications"] = "SELECT pg_sleep(60)"
     monkeypatch.setattr(health._sql, "_statements", broken)
     monkeypatch.setattr(health, "PART_SECONDS", 0.2)

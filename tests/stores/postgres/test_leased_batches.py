@@ -45,7 +45,9 @@ async def rows(url: str) -> tuple[int, int]:
     """How many packs there are, and jobs with a row of their own."""
     async with raw(url) as connection:
         return tuple(
-            await connection.fetchrow("SELECT (SELECT count(*) FROM packs), (SELECT count(*) FROM jobs)")
+            await connection.fetchrow(
+                "SELECT (SELECT count(*) FROM leased_batches), (SELECT count(*) FROM jobs)"
+            )
         )
 
 
@@ -196,7 +198,7 @@ async def test_the_jobs_of_a_dead_worker_come_out_of_their_packs(
     lost = await claim(store, limit=JOBS, worker="dead")
     assert await store.settle(completions(lost[:40])) == [True] * 40
     async with raw(postgres_url) as connection:
-        await connection.execute("UPDATE packs SET leased_until = 1")
+        await connection.execute("UPDATE leased_batches SET leased_until = 1")
     assert await store.settle(completions(lost[40:])) == [False] * (JOBS - 40)
     assert (await store.rescue()).returned == JOBS - 40
     assert (await rows(postgres_url))[0] == 0

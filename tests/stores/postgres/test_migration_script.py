@@ -12,7 +12,7 @@ import pytest
 
 from tests.servers.binaries import find_binaries
 from tests.servers.shared import fresh_url
-from tests.stores.postgres.catalogue import catalogue
+from tests.stores.postgres.catalogue import NEXT_STEP, catalogue
 from tests.stores.postgres.stores import opened, raw, schema_of
 from tidewheel.admin.migration_scripts import missing_script, write_script
 from tidewheel.core.model import Completed, Settlement
@@ -103,7 +103,7 @@ async def test_statement_by_statement_it_is_the_same_and_sets_back_what_it_set(u
         await connection.execute(f"DROP SCHEMA {schema_of(other)} CASCADE")
 
 
-async def test_a_script_refuses_what_it_is_not_for(url: str) -> None:
+async def test_a_script_refuses_what_it_is_not_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second time, at another version, or without a transaction: nothing is changed."""
     script = write_script(url, since=0)
     async with raw(url) as connection:
@@ -116,22 +116,22 @@ async def test_a_script_refuses_what_it_is_not_for(url: str) -> None:
         with pytest.raises(asyncpg.RaiseError, match=rf"for version 0 .*, which has version {len(STEPS)}"):
             await connection.execute(script.text)
         await connection.execute("ROLLBACK")
+        later = [*STEPS, NEXT_STEP, (3, "0003_more", "CREATE TABLE more ();\n")]
+        monkeypatch.setattr(schema, "migrations", lambda: later)
         with pytest.raises(asyncpg.RaiseError, match="for version 2 "):
             await connection.execute(write_script(url, since=2).text)
 
 
 async def test_an_older_schema_gets_only_what_is_missing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by looking, or said; with row-level security it is set up for what is new."""
-    for module in (schema, schema):
-        monkeypatch.setattr(module, "migrations", lambda: STEPS[:-1])
     async with opened(url, migrated=False) as [store], raw(url) as connection:
         await store.migrate(rls=True)
-        for module in (schema, schema):
-            monkeypatch.setattr(module, "migrations", lambda: STEPS)
+        later = [*STEPS, NEXT_STEP]
+        monkeypatch.setattr(schema, "migrations", lambda: later)
         script = await missing_script(url)
-        assert list(script.steps) == [NAMES[-1], "rls"]
-        assert (script.since, script.version, script.undo) == (len(STEPS) - 1, len(STEPS), None)
-        assert script == write_script(url, since=len(STEPS) - 1, rls=True)
+        assert list(script.steps) == [NEXT_STEP[1], "rls"]
+        assert (script.since, script.version, script.undo) == (len(STEPS), len(later), None)
+        assert script == write_script(url, since=len(STEPS), rls=True)
         await connection.execute(script.text)
         assert await store.migrate() == []
         other = fresh_url()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from tests.patience import PATIENCE
 from tests.servers import PgBouncer, PostgresServer
 from tests.servers.shared import fresh_schema, fresh_url
+from tests.stores.postgres.catalogue import NEXT_STEP
 from tests.stores.postgres.stores import opened, own_database, raw, schema_of
 from tidewheel.core.model import Claimed, Completed, JobFilter, Settlement, State
 from tidewheel.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore, schema
-from tidewheel.stores.postgres.schema import migrations
+from tidewheel.stores.postgres.schema import migrations, read_steps
 from tidewheel.testing.conformance.helpers import ask, claim, claim_one, job, put, put_many
 
 STEPS = [name for _, name, _ in migrations()]
@@ -65,7 +67,7 @@ async def test_a_step_that_adds_a_column_disturbs_nobody_who_is_at_work() -> Non
         job_ids = await put_many(store, 60)
         held = await claim(store, limit=30)
         lost = await claim(store, limit=30, lease_seconds=0.1, worker="lost")
-        assert await connection.fetchval("SELECT count(*) FROM packs") == 2
+        assert await connection.fetchval("SELECT count(*) FROM leased_batches") == 2
         await connection.execute("ALTER TABLE jobs ADD COLUMN of_tomorrow text")
         assert await store.settle([Settlement(one.lease, Completed()) for one in held]) == [True] * 30
         again: list[Claimed] = []
@@ -108,16 +110,54 @@ async def test_what_a_migration_would_do_can_be_asked_first() -> None:
 
 
 async def test_an_older_schema_gets_only_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that were taken are not taken again."""
+    """A step that was taken is not taken again, and many that upgrade at once take the new one once."""
     url = fresh_url()
-    steps = migrations()
-    async with opened(url, migrated=False) as [store]:
-        monkeypatch.setattr(schema, "migrations", lambda: steps[:2])
-        assert await store.migrate() == STEPS[:2]
-        monkeypatch.setattr(schema, "migrations", lambda: steps)
-        assert await store.migrate() == STEPS[2:]
+    async with opened(*[url] * 8, migrated=False) as stores:
+        assert await stores[0].migrate() == STEPS
+        job_id = await put(stores[0])
+        later = [*migrations(), NEXT_STEP]
+        monkeypatch.setattr(schema, "migrations", lambda: later)
+        assert await stores[0].missing_steps() == [NEXT_STEP[1]]
+        done = await asyncio.gather(*(store.migrate() for store in stores))
+        assert sorted(done, key=len) == [[]] * 7 + [[NEXT_STEP[1]]]
+        assert await versions(url) == [1, 2]
+        assert await stores[0].missing_steps() == []
+        assert (await claim_one(stores[1])).lease.job_id == job_id
+        monkeypatch.undo()
+        with pytest.raises(SchemaTooNew, match=r"schema version 2, this Tidewheel knows 1"):
+            await stores[0].migrate()
+
+
+async def test_a_later_step_that_fails_leaves_the_schema_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its version nor half of its tables is there, and jobs are enqueued as before."""
+    url = fresh_url()
+    async with opened(url) as [store], raw(url) as connection:
+        broken = [*migrations(), NEXT_STEP, (3, "0003_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
+        monkeypatch.setattr(schema, "migrations", lambda: broken)
+        with pytest.raises(StoreError, match="division by zero"):
+            await store.migrate()
+        assert await versions(url) == [1]
+        assert await connection.fetchval("SELECT to_regclass('notes')::text") is None
         await put(store)
-        await claim_one(store)
+
+
+def test_a_step_is_a_file_or_a_directory_of_parts(tmp_path: Path) -> None:
+    """Parts are run in the order of their names; a number that is missing or there twice is noticed."""
+    parts = tmp_path / "0001_first"
+    parts.mkdir()
+    for name in ("02_b.sql", "01_a.sql", "10_c.sql"):
+        (parts / name).write_text(f"SELECT '{name}';\n")
+    (tmp_path / "0002_second.sql").write_text("SELECT 2;\n")
+    (tmp_path / "__pycache__").mkdir()
+    first, second = read_steps(tmp_path)
+    assert first[:2] == (1, "0001_first")
+    assert first[2].split() == ["SELECT", "'01_a.sql';", "SELECT", "'02_b.sql';", "SELECT", "'10_c.sql';"]
+    assert second == (2, "0002_second", "SELECT 2;\n")
+    for wrong in ("0002_again.sql", "0004_gap.sql"):
+        (tmp_path / wrong).write_text("SELECT 0;")
+        with pytest.raises(ValueError, match="have to be 1, 2, 3"):
+            read_steps(tmp_path)
+        (tmp_path / wrong).unlink()
 
 
 async def test_a_step_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +165,7 @@ async def test_a_step_that_fails_leaves_nothing_behind(monkeypatch: pytest.Monke
     url = fresh_url()
     steps = migrations()
     async with opened(url, migrated=False) as [store]:
-        broken = [*steps, (99, "0099_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
+        broken = [*steps, (2, "0002_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
         monkeypatch.setattr(schema, "migrations", lambda: broken)
         with pytest.raises(StoreError, match="division by zero"):
             await store.migrate()

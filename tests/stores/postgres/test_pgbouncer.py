@@ -195,7 +195,7 @@ async def test_temporary_tables_of_another_client_are_not_mistaken_for_ours(
         for transaction in transactions:
             await transaction.start()
         for client in clients:
-            for name in ("jobs", "keys", "finished", "tally", "topics"):
+            for name in ("jobs", "job_keys", "finished_jobs", "counter_deltas", "topics"):
                 await client.execute(f"CREATE TEMPORARY TABLE {name} (id uuid)")
         for transaction in transactions:
             await transaction.commit()

@@ -44,7 +44,7 @@ async def test_a_locked_job_is_passed_over_and_claims_go_on(postgres_url: str) -
     async with opened(postgres_url) as [store]:
         held, *_ = await _complete(store, 30)
         async with raw(postgres_url) as connection, connection.transaction():
-            await connection.execute("SELECT FROM finished WHERE id = $1 FOR UPDATE", held)
+            await connection.execute("SELECT FROM finished_jobs WHERE id = $1 FOR UPDATE", held)
             async with asyncio.timeout(PATIENCE):  # half of what a lock is waited for
                 assert await store.prune() == {State.COMPLETED: 29}
                 assert await store.prune() == {}
@@ -80,4 +80,4 @@ async def test_jobs_that_are_gone_already_are_passed_over_by_the_thousand(
         assert await store.prune() == {State.COMPLETED: 15}
         assert await store.prune() == {}
         async with raw(postgres_url) as connection:
-            assert await connection.fetchval("SELECT count(*) FROM prunable") == 0
+            assert await connection.fetchval("SELECT count(*) FROM retention_queue") == 0

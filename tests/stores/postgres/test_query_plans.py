@@ -52,37 +52,39 @@ from tidewheel.testing.conformance.helpers import (
     put,
 )
 
-LARGE = ("jobs", "finished", "bodies", "progress", "attempts", "steps", "keys", "prunable")
+LARGE = ("jobs", "finished_jobs", "bodies", "progress", "attempts", "steps", "job_keys", "retention_queue")
 """Tables that grow with the number of jobs; the counters do not."""
 
+_OF_LANE = {"jobs_ready", "jobs_pending_by_lane", "jobs_leased", "finished_jobs_lane", "leased_batches_pkey"}
+
 LISTS = [
-    (JobFilter(), {"jobs_number", "finished_number", "packs_pkey"}),
-    (JobFilter(topic="mail"), {"jobs_ready", "jobs_later", "jobs_leased", "finished_lane", "packs_pkey"}),
-    (JobFilter(task="send"), {"jobs_ready", "jobs_later", "jobs_leased", "finished_lane", "packs_pkey"}),
-    (JobFilter(topic="mail", task="send", tenant="root", created_after=1), {
-        "jobs_ready", "jobs_later", "jobs_leased", "finished_lane", "packs_pkey"
+    (JobFilter(), {"jobs_number", "finished_jobs_number", "leased_batches_pkey"}),
+    (JobFilter(topic="mail"), _OF_LANE),
+    (JobFilter(task="send"), _OF_LANE),
+    (JobFilter(topic="mail", task="send", tenant="root", created_after=1), _OF_LANE),
+    (JobFilter(topic="mail", state=State.PENDING), {"jobs_ready", "jobs_pending_by_lane"}),
+    (JobFilter(topic="mail", state=Shown.DELAYED), {"jobs_pending_by_lane"}),
+    (JobFilter(topic="mail", state=State.COMPLETED), {"finished_jobs_lane"}),
+    (JobFilter(tenant="acme"), {"jobs_tenant", "finished_jobs_tenant", "leased_batches_pkey"}),
+    (JobFilter(tenant="acme", topic="mail", state=State.FAILED), {"finished_jobs_tenant"}),
+    (JobFilter(tenant="root"), {"jobs_number", "finished_jobs_number", "leased_batches_pkey"}),
+    (JobFilter(key="k"), {"jobs_key", "finished_jobs_key"}),
+    (JobFilter(key="k", topic="mail", tenant="acme", correlation_id="c"), {"jobs_key", "finished_jobs_key"}),
+    (JobFilter(correlation_id="c"), {"jobs_correlation", "finished_jobs_correlation", "leased_batches_pkey"}),
+    (JobFilter(correlation_id="c", task="send", state=State.FAILED), {"finished_jobs_correlation"}),
+    (JobFilter(created_after=1, created_before=2), {
+        "jobs_number", "finished_jobs_number", "leased_batches_pkey"
     }),
-    (JobFilter(topic="mail", state=State.PENDING), {"jobs_ready", "jobs_later"}),
-    (JobFilter(topic="mail", state=Shown.DELAYED), {"jobs_later"}),
-    (JobFilter(topic="mail", state=State.COMPLETED), {"finished_lane"}),
-    (JobFilter(tenant="acme"), {"jobs_tenant", "finished_tenant", "packs_pkey"}),
-    (JobFilter(tenant="acme", topic="mail", state=State.FAILED), {"finished_tenant"}),
-    (JobFilter(tenant="root"), {"jobs_number", "finished_number", "packs_pkey"}),
-    (JobFilter(key="k"), {"jobs_key", "finished_key"}),
-    (JobFilter(key="k", topic="mail", tenant="acme", correlation_id="c"), {"jobs_key", "finished_key"}),
-    (JobFilter(correlation_id="c"), {"jobs_correlation", "finished_correlation", "packs_pkey"}),
-    (JobFilter(correlation_id="c", task="send", state=State.FAILED), {"finished_correlation"}),
-    (JobFilter(created_after=1, created_before=2), {"jobs_number", "finished_number", "packs_pkey"}),
     (JobFilter(state=State.PENDING), {"jobs_number"}),
-    (JobFilter(state=State.RUNNING), {"jobs_leased", "packs_pkey"}),
-    (JobFilter(state=State.RUNNING, topic="mail", tenant="root"), {"jobs_leased", "packs_pkey"}),
-    (JobFilter(state=State.COMPLETED), {"finished_number"}),
-    (JobFilter(state=State.FAILED), {"finished_badly"}),
-    (JobFilter(state=State.CANCELLED), {"finished_badly"}),
-    (JobFilter(state=Shown.DELAYED), {"jobs_later"}),
+    (JobFilter(state=State.RUNNING), {"jobs_leased", "leased_batches_pkey"}),
+    (JobFilter(state=State.RUNNING, topic="mail", tenant="root"), {"jobs_leased", "leased_batches_pkey"}),
+    (JobFilter(state=State.COMPLETED), {"finished_jobs_number"}),
+    (JobFilter(state=State.FAILED), {"finished_jobs_failed_or_cancelled"}),
+    (JobFilter(state=State.CANCELLED), {"finished_jobs_failed_or_cancelled"}),
+    (JobFilter(state=Shown.DELAYED), {"jobs_pending_by_lane"}),
     (JobFilter(state=Shown.RETRYING), {"jobs_retrying"}),
     (JobFilter(state=Shown.BLOCKED), {"jobs_blocked"}),
-    (JobFilter(state=Shown.CLAIMED), {"jobs_leased", "packs_pkey"}),
+    (JobFilter(state=Shown.CLAIMED), {"jobs_leased", "leased_batches_pkey"}),
 ]  # fmt: skip
 
 _CROWD = """
@@ -95,9 +97,10 @@ SELECT gen_random_uuid(), 0, n, 1, $1::integer, CASE WHEN $1 = 2 THEN 1 END, 1, 
 FROM generate_series(1, 700) AS n
 """
 _CROWD_FINISHED = """
-INSERT INTO {schema}.finished (
+INSERT INTO {schema}.finished_jobs (
     id, number, priority, run_at, created_at, finished_at, fence, attempt, reserves, timeouts, releases,
-    buries, kicks, touches, state, format, body_apart, topic, task, tenant, key, correlation_id, payload
+    buries, kicks, touches, state, format, has_separate_body, topic, task, tenant, key, correlation_id,
+    payload
 )
 SELECT gen_random_uuid(), n, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, $1::integer, 0, false, 'mail', 'send',
        'acme', 'k', 'c', '{}'
@@ -111,7 +114,7 @@ async def _nothing(_: PostgresStore) -> None:
 
 async def _analysed_while_empty(store: PostgresStore) -> None:
     """The planner believes that there are no rows."""
-    for table in (*LARGE, "tally", "counts", "topics"):
+    for table in (*LARGE, "counter_deltas", "job_counts", "topics"):
         await store._database.fetch(f"ANALYZE {{schema}}.{table}")
 
 
@@ -120,7 +123,7 @@ async def _vacuumed_while_empty(store: PostgresStore) -> None:
     await _fill(store)
     for table in LARGE:
         await store._database.fetch(f"DELETE FROM {{schema}}.{table}")  # noqa: S608
-    for table in (*LARGE, "tally", "counts", "topics"):
+    for table in (*LARGE, "counter_deltas", "job_counts", "topics"):
         await store._database.fetch(f"VACUUM ANALYZE {{schema}}.{table}")
 
 
@@ -132,7 +135,7 @@ async def _analysed_when_all_was_different(store: PostgresStore) -> None:
     for state in (3, 4, 5):
         await database.fetch(_CROWD_FINISHED, state)
     await _analysed_while_empty(store)
-    for table in ("jobs", "finished"):
+    for table in ("jobs", "finished_jobs"):
         await database.fetch(f"DELETE FROM {{schema}}.{table}")  # noqa: S608
 
 
@@ -146,7 +149,7 @@ async def _new_store(version: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(server.url(schema=f"plans_{new_id().hex}"), clock=FrozenClock())
     await store.open()
     await store.migrate()
-    for table in (*LARGE, "tally", "counts", "topics"):
+    for table in (*LARGE, "counter_deltas", "job_counts", "topics"):
         await store._database.fetch(f"ALTER TABLE {{schema}}.{table} SET (autovacuum_enabled = off)")
     yield store
     await store._database.fetch("DROP SCHEMA {schema} CASCADE")
@@ -292,7 +295,7 @@ async def test_statistics_and_searches_scan_no_large_table(filled: PostgresStore
     _check(statements)
     [looked_into] = [steps for text, steps in statements if "strpos" in text]
     assert {step.index for step in looked_into} == {
-        "jobs_number", "finished_number", "packs_pkey", "bodies_pkey", "attempts_pkey"
+        "jobs_number", "finished_jobs_number", "leased_batches_pkey", "bodies_pkey", "attempts_pkey"
     }  # fmt: skip
 
 
@@ -409,7 +412,7 @@ async def test_a_limited_claim_reads_the_indexes_made_for_it(store: PostgresStor
         statements = await plans.taken()
     _check(statements)
     used = {step.index: step for _, steps in statements for step in steps if step.table == "jobs"}
-    assert used.keys() >= {"jobs_ready", "jobs_lines", "jobs_limited", "jobs_in_order"}
-    for index in ("jobs_ready", "jobs_lines", "jobs_limited", "jobs_in_order"):
+    assert used.keys() >= {"jobs_ready", "jobs_by_limit_key", "jobs_limited", "jobs_in_key_order"}
+    for index in ("jobs_ready", "jobs_by_limit_key", "jobs_limited", "jobs_in_key_order"):
         assert used[index].looked_up, index
     assert "jobs_number" not in used

@@ -39,7 +39,7 @@ NOBODY = [
 """Settings that name neither of the two tenants; None: never set."""
 
 FOR_EVERYBODY = {"schema_versions"}
-NEVER = {"workers", "prunable", "documents"}
+NEVER = {"workers", "retention_queue", "documents"}
 """Tables the api role may not even ask."""
 
 
@@ -87,7 +87,9 @@ async def jobs(place: Secured) -> dict[str, dict[str, UUID]]:
         made = {tenant: await fill(store, tenant) for tenant in ("acme", "zeta")}
         await store._folding.fold()
         for tenant, of_tenant in made.items():  # as if somebody had ended a job, and nobody had been told
-            ending = "INSERT INTO {schema}.endings (parent, tenant, state) VALUES ($1::uuid, $2::text, 3)"
+            ending = (
+                "INSERT INTO {schema}.ended_parents (parent, tenant, state) VALUES ($1::uuid, $2::text, 3)"
+            )
             await store._database.fetch(ending, of_tenant["done"], tenant)
         for tenant in made:  # so that there is something in the counters, and beside them
             await put(store, f"mail-{tenant}", tenant=tenant)
@@ -116,7 +118,7 @@ async def test_who_names_no_tenant_sees_no_row_of_any_table_or_view(place: Secur
     """Not set, empty, patterns, quotes, other spellings: all of them are nobody."""
     async with raw(place.url) as admin, acting(place, API) as api:
         names = set(await relations(admin))
-        assert {"jobs", "packs", "job_status", "all_jobs"} <= names
+        assert {"jobs", "leased_batches", "job_status", "all_jobs"} <= names
         for name in sorted(names - FOR_EVERYBODY):
             assert await admin.fetchval(f"SELECT count(*) FROM {name}"), f"nothing is in {name}"
         for setting in NOBODY:
@@ -157,7 +159,7 @@ async def test_a_tenant_sees_exactly_its_rows(place: Secured) -> None:
         assert seen == {"mail-acme", "limited-acme"}
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await api.fetch("SELECT limits FROM topics")  # weights name other tenants
-        assert await api.fetchval("SELECT count(*) FROM minutes") == 0
+        assert await api.fetchval("SELECT count(*) FROM minute_metrics") == 0
 
 
 @pytest.mark.usefixtures("jobs")
@@ -197,20 +199,20 @@ async def test_verbs_with_another_tenants_ids_find_nothing(
             for call in (
                 "SELECT o_verdict FROM requeue(NULL, $1, $2)",
                 "SELECT o_verdict FROM cancel(NULL, $1, $2, 's')",
-                "SELECT o_verdict FROM remove(NULL, $1, $2)",
+                "SELECT o_verdict FROM delete_jobs(NULL, $1, $2)",
             ):
                 verdicts = {row[0] for row in await api.fetch(call, theirs, argument)}
                 assert verdicts == {"not_found"}, call
-        packed = await admin.fetch("SELECT pack, held FROM packs ORDER BY pack")
-        await api.execute("SELECT unpack_jobs($1, NULL)", theirs)
-        assert await admin.fetch("SELECT pack, held FROM packs ORDER BY pack") == packed
+        packed = await admin.fetch("SELECT batch, held_mask FROM leased_batches ORDER BY batch")
+        await api.execute("SELECT unbatch_jobs($1, NULL)", theirs)
+        assert await admin.fetch("SELECT batch, held_mask FROM leased_batches ORDER BY batch") == packed
         assert (
             await api.fetchval(
-                "SELECT bool_or(are_packed(ARRAY[id])) FROM unnest($1::uuid[]) AS u(id)", theirs
+                "SELECT bool_or(any_batched(ARRAY[id])) FROM unnest($1::uuid[]) AS u(id)", theirs
             )
             is False
         )
-        await api.execute("SELECT forget($1)", theirs)
+        await api.execute("SELECT delete_job_data($1)", theirs)
         row = await api.fetchrow("SELECT o_topics, o_paused FROM lanes(NULL, NULL)")
         assert not [topic for topic in row["o_topics"] + row["o_paused"] if "zeta" in topic]
         assert await admin.fetch("SELECT id, state, cancel_requested FROM all_jobs ORDER BY id") == before
@@ -222,13 +224,13 @@ FOR_WORKERS = (
         "claim",
         "extend",
         "settle",
-        "complete_packed",
-        "start",
+        "complete_batched",
+        "mark_started",
         "rescue",
         "promote",
         "prune",
-        "give_back",
-        "fold",
+        "release_lost_grants",
+        "roll_up_counters",
     ),
     "add_attempt",
 )
@@ -254,17 +256,17 @@ async def test_what_is_for_workers_is_refused_also_for_ones_own_jobs(place: Secu
             "UPDATE jobs SET leased_until = 1, state = 2, fence = 64",
             "UPDATE jobs SET attempt = 0",
             "UPDATE jobs SET number = 1",
-            "INSERT INTO packs SELECT * FROM packs",
-            "UPDATE packs SET leased_until = 2 ^ 60",
+            "INSERT INTO leased_batches SELECT * FROM leased_batches",
+            "UPDATE leased_batches SET leased_until = 2 ^ 60",
             "INSERT INTO topics VALUES ('mail-acme', 1)",
             "DELETE FROM topics",
             "UPDATE topics SET paused_until = NULL",
-            "DELETE FROM tally",
-            "INSERT INTO counts VALUES ('acme', 't', 't', 1, 1, 1, 1, 1, 1)",
-            "UPDATE counts SET ready = 0",
-            "INSERT INTO minutes VALUES (0, 0, 0, 1, 1)",
+            "DELETE FROM counter_deltas",
+            "INSERT INTO job_counts VALUES ('acme', 't', 't', 1, 1, 1, 1, 1, 1)",
+            "UPDATE job_counts SET ready = 0",
+            "INSERT INTO minute_metrics VALUES (0, 0, 0, 1, 1)",
             "INSERT INTO workers VALUES ('w', 'h', 1, 'v', 1, 1, '{}')",
-            "DELETE FROM prunable",
+            "DELETE FROM retention_queue",
             "INSERT INTO progress (id, tenant) VALUES (gen_random_uuid(), 'acme')",
             "INSERT INTO attempts VALUES (gen_random_uuid(), 'acme', 1, 1, 'w', 1, 1, '{}')",
             "INSERT INTO schema_versions VALUES (99, 'x')",
@@ -330,12 +332,12 @@ async def test_a_row_that_would_hold_up_workers_cannot_be_written(
             assert "row-level security" in said or "out of range" in said, (columns, said)
         await api.execute(insert())
         for statement in (
-            f"INSERT INTO tally (minute, tenant, topic, task) VALUES ({greatest}, 'acme', 't', '')",
-            "INSERT INTO tally (minute, tenant, topic, task) VALUES (1, 'acme', 't', '')",
-            "INSERT INTO tally (minute, tenant, topic, task, run_total) VALUES (0, 'acme', 't', '', 1)",
-            "INSERT INTO prunable VALUES (1, 1, ARRAY[gen_random_uuid()])",
-            f"INSERT INTO prunable VALUES (1, 1, ARRAY['{jobs['zeta']['done']}'::uuid])",
-            f"INSERT INTO prunable VALUES (1, 1, ARRAY['{jobs['acme']['done']}'::uuid])",  # not its time
+            f"INSERT INTO counter_deltas (minute, tenant, topic, task) VALUES ({greatest}, 'acme', 't', '')",
+            "INSERT INTO counter_deltas (minute, tenant, topic, task) VALUES (1, 'acme', 't', '')",
+            "INSERT INTO counter_deltas (minute, tenant, topic, task, run_us) VALUES (0, 'acme', 't', '', 1)",
+            "INSERT INTO retention_queue VALUES (1, 1, ARRAY[gen_random_uuid()])",
+            f"INSERT INTO retention_queue VALUES (1, 1, ARRAY['{jobs['zeta']['done']}'::uuid])",
+            f"INSERT INTO retention_queue VALUES (1, 1, ARRAY['{jobs['acme']['done']}'::uuid])",  # too early
         ):
             said = await refused(api, statement)
             assert "row-level security" in said or "permission denied" in said, (statement, said)
@@ -355,7 +357,7 @@ async def test_a_job_without_its_body_harms_nobody_but_itself(place: Secured) ->
     async with working, acting(place, API, "acme") as api:
         good = [await greet.options(tenant="zeta").enqueue(name="Ada") for _ in range(3)]
         broken = await greet.options(tenant="acme").enqueue(name="Ada")
-        await api.execute("UPDATE jobs SET body_apart = true, payload = NULL WHERE id = $1", broken.id)
+        await api.execute("UPDATE jobs SET has_separate_body = true, payload = NULL WHERE id = $1", broken.id)
         await working.run_until_idle()
         states = await working.store.states([job.id for job in (*good, broken)])
         assert states == [State.COMPLETED] * 3 + [State.FAILED]
@@ -416,5 +418,5 @@ async def test_all_views_ask_with_the_rights_of_whoever_looks(place: Secured) ->
             "SELECT relname, coalesce('security_invoker=true' = ANY (reloptions), false) FROM pg_class"
             " WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('v', 'm')"
         )
-        assert {row[0] for row in rows} >= {"job_status", "all_jobs", "unpacked_jobs", "packed_jobs"}
+        assert {row[0] for row in rows} >= {"job_status", "all_jobs", "single_row_jobs", "batched_jobs"}
         assert all(row[1] for row in rows), rows

@@ -35,27 +35,30 @@ async def found(place: Secured, role: str = WORKER) -> list[str]:
     ("damage", "words"),
     [
         ("ALTER TABLE jobs DISABLE ROW LEVEL SECURITY", "table jobs is off"),
-        ("ALTER TABLE minutes DISABLE ROW LEVEL SECURITY", "table minutes is off"),
+        ("ALTER TABLE minute_metrics DISABLE ROW LEVEL SECURITY", "table minute_metrics is off"),
         ("ALTER TABLE bodies NO FORCE ROW LEVEL SECURITY", "bodies is not forced"),
         ("DROP POLICY tidewheel_api ON attempts", "attempts has no policy tidewheel_api"),
         ("DROP POLICY tidewheel_worker ON workers", "workers has no policy tidewheel_worker"),
         (
-            "ALTER POLICY tidewheel_api ON keys USING (true)",
+            "ALTER POLICY tidewheel_api ON job_keys USING (true)",
             "keys has no policy tidewheel_api, or a changed",
         ),
         ("ALTER POLICY tidewheel_api ON jobs WITH CHECK (true)", "jobs has no policy tidewheel_api, or"),
         ("ALTER POLICY tidewheel_worker ON jobs TO PUBLIC", "jobs has no policy tidewheel_worker, or"),
         (
-            "ALTER POLICY tidewheel_api ON packs USING (tenant LIKE current_setting('app.tenant_id', true))",
-            "packs has no policy tidewheel_api, or a changed",
+            (
+                "ALTER POLICY tidewheel_api ON leased_batches"
+                " USING (tenant LIKE current_setting('app.tenant_id', true))"
+            ),
+            "leased_batches has no policy tidewheel_api, or a changed",
         ),
         ("DROP POLICY tidewheel_api_values ON jobs", "jobs has no policy tidewheel_api_values"),
         ("CREATE TABLE later (tenant text)", "table later is off"),
         ("CREATE TABLE later_still (tenant text)", "later_still has no policy tidewheel_api"),
         ("ALTER TABLE attempts OWNER TO tidewheel_api", "tidewheel_api, but owns attempts"),
         (
-            f"ALTER FUNCTION fold() OWNER TO {API}",
-            f"the role {API} calls as tidewheel_api, but owns fold",
+            f"ALTER FUNCTION roll_up_counters() OWNER TO {API}",
+            f"the role {API} calls as tidewheel_api, but owns roll_up_counters",
         ),
     ],
 )
@@ -72,7 +75,11 @@ async def test_a_hole_in_the_schema_is_found_and_closed(lasting: Secured, damage
     ("damage", "words", "remedy"),
     [
         ("CREATE POLICY more ON jobs USING (true)", "jobs has a policy more", "DROP POLICY more ON"),
-        ("CREATE POLICY tidewheel_api ON minutes USING (true)", "minutes has a policy", "DROP POLICY"),
+        (
+            "CREATE POLICY tidewheel_api ON minute_metrics USING (true)",
+            "minute_metrics has a policy",
+            "DROP POLICY",
+        ),
         (
             "CREATE FUNCTION peek() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS 'SELECT 1::bigint'",
             "function peek runs with the rights of its owner",

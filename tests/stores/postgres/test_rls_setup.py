@@ -94,14 +94,14 @@ async def test_it_gives_way_to_a_transaction_that_needs_what_it_has_locked(place
     async with opened(place.url, migrated=False) as [admin], raw(place.url) as client:
         transaction = client.transaction()
         await transaction.start()
-        await client.fetch(f"SELECT FROM {place.schema}.tally")
+        await client.fetch(f"SELECT FROM {place.schema}.counter_deltas")
         # Whoever looks for the circle first is ended.
         await client.execute("SET LOCAL deadlock_timeout = '800ms'")
         migration = asyncio.create_task(admin.migrate(rls=True))
         async with asyncio.timeout(PATIENCE):
             while not await client.fetchval(
                 "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = $1::regclass AND NOT granted)",
-                f"{place.schema}.tally",
+                f"{place.schema}.counter_deltas",
             ):
                 await asyncio.sleep(0)
         await client.fetch(f"SELECT FROM {place.schema}.jobs")
@@ -170,10 +170,10 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
     ]:  # fmt: skip
         for tenant in ("a", "b"):
             await put(api, tenant=tenant)
-        monkeypatch.setattr(schema, "migrations", lambda: [*steps, (steps[-1][0] + 1, "0099_notes", later)])
+        monkeypatch.setattr(schema, "migrations", lambda: [*steps, (steps[-1][0] + 1, "0002_notes", later)])
         with pytest.raises(StoreError, match="permission denied"):
             await worker.migrate()
-        assert await migrator.migrate() == ["0099_notes", "rls"]
+        assert await migrator.migrate() == ["0002_notes", "rls"]
         assert await worker.migrate() == await api.migrate() == []
         async with acting(place, API, "a") as caller, raw(place.url) as admin:
             assert await admin.fetchval("SELECT count(*) FROM notes") == 2
@@ -194,9 +194,9 @@ async def test_without_row_level_security_a_migration_asks_for_none(monkeypatch:
     url = fresh_url()
     steps = migrations()
     async with opened(url) as [store]:
-        later = (steps[-1][0] + 1, "0099_more", "CREATE TABLE more (tenant text)")
+        later = (steps[-1][0] + 1, "0002_more", "CREATE TABLE more (tenant text)")
         monkeypatch.setattr(schema, "migrations", lambda: [*steps, later])
-        assert await store.migrate() == ["0099_more"]
+        assert await store.migrate() == ["0002_more"]
         assert (store._database.secured, store._database.scoped) == (False, False)
         async with raw(url) as admin:
             await admin.execute(f"DROP SCHEMA {schema_of(url)} CASCADE")

@@ -203,7 +203,7 @@ async def test_callers_never_add_counters_up(
     monkeypatch.setattr("tidewheel.stores.postgres.maintenance.FOLD_AFTER", 1)
     await put_many(api, 3, tenant="a")
     assert api._folding.under_way is None
-    appended = "SELECT count(*) FROM {schema}.tally"
+    appended = "SELECT count(*) FROM {schema}.counter_deltas"
     assert await worker._database.fetchval(appended) > 0
     await put(worker, tenant="b")
     if worker._folding.under_way is not None:  # it may be done by now

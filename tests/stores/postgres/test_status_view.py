@@ -94,5 +94,5 @@ async def test_one_job_is_found_by_its_id_without_reading_all(
         plan = await connection.fetch("EXPLAIN SELECT * FROM job_status WHERE job_id = $1", job_id)
         text = "\n".join(row[0] for row in plan)
         assert "jobs_pkey" in text
-        assert "finished_pkey" in text
+        assert "finished_jobs_pkey" in text
         assert "Seq Scan" not in text

@@ -94,7 +94,7 @@ async def test_what_a_claim_granted_that_knew_nothing_of_a_new_limit_counts(
         async with claimer.transaction():
             await claimer.execute(
                 "UPDATE jobs SET state = 2, attempt = 1, reserves = 1, fence = nextval('fences') * 64,"
-                " claimer = 1, worker = 'w', claimed_at = now_us(NULL),"
+                " store_handle = 1, worker = 'w', claimed_at = now_us(NULL),"
                 " leased_until = now_us(NULL) + 60000000 WHERE id = $1",
                 first,
             )
@@ -113,7 +113,7 @@ async def test_setting_a_limit_waits_for_no_running_job(
     await claim(stores[0], "mail", limit=1)
     async with raw(postgres_url) as other, other.transaction():
         await other.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", job_id)
-        await other.execute("SELECT FROM packs FOR UPDATE")
+        await other.execute("SELECT FROM leased_batches FOR UPDATE")
         await asyncio.wait_for(stores[1].set_limits("mail", TopicLimits(concurrency=1)), PATIENCE)
     assert await claim(stores[1], "mail") == []
 
@@ -195,7 +195,7 @@ async def test_plain_topics_are_packed_and_marked_beside_limited_ones(stores: li
     lanes = (Lane("plain", "t"), Lane("limited", "t"))
     granted = (await store.claim(ClaimRequest("w", lanes, 100, 60.0))).jobs
     assert Counter(one.topic for one in granted) == {"plain": 40, "limited": 3}
-    [(packed,)] = await store._database.fetch("SELECT count(*) FROM {schema}.packed_jobs")
+    [(packed,)] = await store._database.fetch("SELECT count(*) FROM {schema}.batched_jobs")
     assert packed == 40
     for one in granted:
         assert await end(store, one.lease, Completed())

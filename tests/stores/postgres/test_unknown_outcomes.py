@@ -50,7 +50,7 @@ from tidewheel.testing.conformance.helpers import (
 
 T = TypeVar("T")
 
-ALIKE = "did_enqueue"
+ALIKE = "enqueued_events"
 """Part of the plain statement that writes jobs without anything special, at the first try."""
 LOSSES = ["reply", "request"]
 """What is lost: the answer to a statement that was committed, or the statement itself."""
@@ -243,7 +243,7 @@ async def test_packed_jobs_whose_completion_breaks_are_completed_when_it_is_sent
     await put_many(store, 70)
     leases = [one.lease for one in await claim(store, limit=70)]
     batch = [Settlement(lease, Completed(b"1"), 0.01) for lease in leases[:65]]
-    happened = lose(proxy, what, "complete_packed")
+    happened = lose(proxy, what, "complete_batched")
     with pytest.raises(StoreUnavailable):
         await store.settle(batch)
     assert happened.is_set()
@@ -261,7 +261,11 @@ async def test_a_settlement_is_accepted_however_often_its_connection_breaks(
     """Also when the question what became of it is lost, together with outcomes sent for the first time."""
     await put_many(store, 2)
     first, second = (Settlement(claimed.lease, Completed(b"1"), 0.01) for claimed in await claim(store))
-    for statement, batch in (("settle", [first]), ("settled", [first, second]), ("settle", [first, second])):
+    for statement, batch in (
+        ("settle", [first]),
+        ("find_settled", [first, second]),
+        ("settle", [first, second]),
+    ):
         happened = proxy.lose_reply(f".{statement}(")
         with pytest.raises(StoreUnavailable):
             await store.settle(batch)
@@ -354,7 +358,7 @@ async def test_a_job_that_was_granted_by_itself_without_an_answer_can_be_asked_f
     wanted, other = await put_many(store, 2)
     held = await store.grant(other, worker="hand", lease_seconds=60)
     assert held is not None
-    happened = lose(proxy, what, "grant_job")
+    happened = lose(proxy, what, "claim_job")
     with pytest.raises(StoreUnavailable):
         await store.grant(wanted, worker="hand", lease_seconds=60)
     assert happened.is_set()
@@ -510,7 +514,7 @@ async def test_other_verbs_say_unavailable_and_can_be_repeated(store: Store, pro
     lease = (await claim_one(store)).lease
     for statement, call in {
         "extend": lambda: store.extend([lease], 60.0),
-        "start": lambda: store.start([lease]),
+        "mark_started": lambda: store.start([lease]),
         "cancel_requests": lambda: store.cancel_requests([lease]),
         "cancel": lambda: store.cancel([job_id]),
         "rescue": store.rescue,

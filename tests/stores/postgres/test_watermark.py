@@ -19,7 +19,7 @@ from tidewheel.stores.sql_files import Queries
 from tidewheel.testing.conformance.helpers import ask, claim, claim_one, end, job, put, put_many
 
 LANE = Lane("mail", "")
-ENQUEUE = Queries("tidewheel.stores.postgres.sql", "verbs.sql")["enqueue"]
+ENQUEUE = Queries("tidewheel.stores.postgres", "sql/functions.sql")["enqueue"]
 BACKLOG = 3000
 
 

@@ -30,7 +30,7 @@ from tidewheel.stores.terminal_errors import (
     summarise_error,
 )
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 REST: Final = 10
@@ -57,7 +57,7 @@ MARGIN_MICROSECONDS: Final = 3_000_000
 """A lease or a delay that is committed so late that its end has passed is still found by the next look."""
 
 LEAST_PACKED: Final = 20
-"""So many jobs are worth a row that they share; see ``packing.py``."""
+"""So many jobs are worth a row that they share; see ``leased_batches.py``."""
 
 MOST_LOOKS: Final = 100
 """Different sets of lanes whose marks are remembered."""
@@ -80,7 +80,7 @@ _priority_of = operator.itemgetter(PRIORITY)
 
 
 class Claimer:
-    """The claims of one store. Knows how far they came (``marks.py``) and decides how much each looks at.
+    """The claims of one store. Knows how far they came (``claim_scan``) and decides how much each looks at.
 
     Most go on from the marks. Four times a second one looks back a little, and deals with leases that have
     ended and delayed jobs that are due. Everything is looked at whenever there is a reason, such as a claim
@@ -158,7 +158,7 @@ class Claimer:
         lease_us = seconds_to_microseconds(lease_seconds)
         try:
             rows = await self._database.fetch_for(
-                tenant, _sql["grant"], self._database.now, job_id, tenant, worker, lease_us, self._name
+                tenant, _sql["claim_job"], self._database.now, job_id, tenant, worker, lease_us, self._name
             )
         except (StoreUnavailable, asyncio.CancelledError):
             self._doubt(worker)
@@ -187,7 +187,7 @@ class Claimer:
         """The reply to this worker's last claim was lost. What it granted is free again, at once."""
         newest = self._newest_fences.get(worker, self._forgotten_fence)
         number = await self._database.fetchval(
-            _sql["give_back"], self._database.now, worker, self._name, newest, WORDS[2]
+            _sql["release_lost_grants"], self._database.now, worker, self._name, newest, WORDS[2]
         )
         self._unanswered.pop(worker, None)
         if number:

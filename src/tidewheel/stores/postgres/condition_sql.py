@@ -12,7 +12,7 @@ from tidewheel.stores.condition_sql import Dialect, to_sql
 from tidewheel.stores.protocol import SUMMARY_LENGTH
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
 
 _STATES: Final = {
     State.PENDING: "j.state < 2",
@@ -78,7 +78,7 @@ class WordsOfAll(Words):
 
 
 class Views(WordsOfAll):
-    """Of conditions that the function ``in_view`` looks at: values are a JSON array, the time is its own."""
+    """For the function ``meets_condition``: values are a JSON array, the time is its own."""
 
     def __init__(self) -> None:
         super().__init__(self._add_value, 0)

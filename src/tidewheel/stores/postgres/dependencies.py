@@ -14,7 +14,7 @@ from tidewheel.stores.postgres.row_mapping import STATES
 from tidewheel.stores.protocol import COUNT_LIMIT, MAX_DEPENDENTS, MAX_RELEASED
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "depend.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/dependencies.sql")
 
 NO_PARENTS: Final = (None, None, None)
 """The last parameters of ``enqueue`` where no job runs after another."""
@@ -51,13 +51,13 @@ def edges(jobs: Sequence[NewJob]) -> tuple[list[int] | None, list[UUID] | None, 
 
 async def go_on(database: Database) -> Freed:
     """A transaction's worth of what is left to do about jobs whose parents have ended."""
-    row = await database.fetchrow(_sql["release"], database.now, MAX_RELEASED)
+    row = await database.fetchrow(_sql["release_dependents"], database.now, MAX_RELEASED)
     return Freed() if row is None else Freed(set(row[0]), row[1])
 
 
 async def dependents(database: Database, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
     values = (job_id, tenant, min(limit, MAX_DEPENDENTS))
     rows = await database.fetch_for(tenant, _sql["dependents"], *values)
-    [[total]] = await database.fetch_for(tenant, _sql["how_many_dependents"], job_id, tenant, COUNT_LIMIT + 1)
+    [[total]] = await database.fetch_for(tenant, _sql["count_dependents"], job_id, tenant, COUNT_LIMIT + 1)
     found = tuple([Relative(child, STATES[state], waits) for child, state, waits in rows])
     return Dependents(found, Count(min(total, COUNT_LIMIT), exact=total <= COUNT_LIMIT))

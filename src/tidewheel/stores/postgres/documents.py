@@ -9,7 +9,7 @@ from tidewheel.stores.documents import NEWEST
 from tidewheel.stores.postgres.database import Database
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "file.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/documents.sql")
 
 
 async def write(database: Database, documents: Sequence[NewDocument]) -> list[int | None]:
@@ -39,4 +39,4 @@ async def remove(database: Database, kind: str, document_id: str) -> bool:
 
 async def forget(database: Database, limit: int, now: int) -> None:
     """Drop those that have expired, the longest expired first."""
-    await database.fetch(_sql["forget"], now, limit)
+    await database.fetch(_sql["delete_expired"], now, limit)

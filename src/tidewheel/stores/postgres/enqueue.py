@@ -46,11 +46,11 @@ LARGE_BYTES: Final = 1000
 _ALIKE: Final = tuple(name for name in NewJob.__struct_fields__ if name not in ("id", "payload"))
 
 PARAMETERS: Final = (
-    *("now", "again", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
+    *("now", "is_retry", "keyed", "large", "ids", "topics", "tasks", "tenants", "priorities", "run_ats"),
     *("delays_us", "expires_ats", "expires_in_us", "max_attempts", "timeouts_us", "leases_us"),
     *("retentions_us", "retentions_failed_us", "retries", "keys", "key_untils", "replaces"),
     *("correlation_ids", "user_ids", "service_ids", "limit_keys", "headers", "formats", "payloads", "raws"),
-    *("aparts", "children", "parents", "anys", "views", "view_values"),
+    *("separate_bodies", "children", "parents", "after_any", "conditions", "condition_values"),
 )
 """What the ``enqueue`` function takes, by the names and in the order of its parameters."""
 
@@ -100,7 +100,7 @@ def enqueue_arguments(jobs: Sequence[NewJob], now: int | None, *, again: bool) -
 
 
 def _views(jobs: Sequence[NewJob], of: Mapping[str, Column]) -> tuple[Column | None, Column | None]:
-    """What other jobs have to meet that these may meet, as SQL and as its values; see ``in_view``."""
+    """What other jobs have to meet that these may meet, as SQL and as its values; see ``meets_condition``."""
     if of["only"] == (None,) or (of["key"] == (None,) and of["after"] == ((),)):
         return None, None
     views = [Views.of(job.only) for job in jobs]
@@ -108,7 +108,7 @@ def _views(jobs: Sequence[NewJob], of: Mapping[str, Column]) -> tuple[Column | N
 
 
 def alike_arguments(jobs: Sequence[NewJob], now: int | None) -> tuple[Any, ...] | None:
-    """The parameters of ``enqueue_alike``; None for jobs that are not."""
+    """The parameters of ``enqueue_uniform``; None for jobs that are not."""
     of = columns_of(jobs)
     if any(of[name] != (None,) for name in ("key", "expires_at", "expires_in", "limit_key")):
         return None
@@ -169,8 +169,8 @@ def enqueued(jobs: Sequence[NewJob], rows: Sequence[Record]) -> list[Enqueued]:
     ]
 
 
-_sql = Queries("tidewheel.stores.postgres.sql", "limits.sql")
-_verbs = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/store_limits.sql")
+_verbs = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 _tenant_of = operator.attrgetter("tenant")
 
@@ -341,9 +341,9 @@ class Writer:
         if arguments is None:
             return None
         if self._database.scoped:
-            rows = await self._database.fetch_for(jobs[0].tenant, _verbs["enqueue_alike"], *arguments)
+            rows = await self._database.fetch_for(jobs[0].tenant, _verbs["enqueue_uniform"], *arguments)
             return alike_enqueued(jobs, rows[0]) if rows else None
-        row = await self._database.fetchrow(_verbs["enqueue_alike"], *arguments)
+        row = await self._database.fetchrow(_verbs["enqueue_uniform"], *arguments)
         return None if row is None else alike_enqueued(jobs, row)
 
     async def _insert_by_tenant(self, jobs: Sequence[NewJob], *, again: bool) -> list[Record]:

@@ -14,8 +14,8 @@ _REFUSED = ("28", "3D")  # wrong password or user, no such database
 _BAD_OPTION = ("42704", "22023", "55P02")  # a setting that is unknown, cannot have this value, or not now
 _NOT_MIGRATED = ("42P01", "42883", "3F000")  # no such table, function or schema
 
-_NO_PARENT = "WL001"  # raised by attach, with the id
-_HIDDEN_HOLDER = "WL003"  # raised by enqueue, with the key
+_NO_PARENT = "TW001"  # raised by add_parents, with the id
+_HIDDEN_HOLDER = "TW003"  # raised by enqueue, with the key
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,

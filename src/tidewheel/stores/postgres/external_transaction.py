@@ -24,7 +24,7 @@ from tidewheel.stores.postgres.row_mapping import COLUMN_COUNT, full_record
 from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH, StoreLimits
 from tidewheel.stores.sql_files import Queries
 
-_verbs = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_verbs = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of the payloads in one text; more are said in several."""
@@ -51,7 +51,7 @@ class PostgresJoiner:
         holders: dict[UUID, JobRecord] = {}
         untold: list[Untold] = []
         for part in _parts(jobs):
-            answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_given"], _given(part, now))))
+            answer = msgspec.json.decode((yield self._ask(_verbs["enqueue_json"], _given(part, now))))
             if "missing" in answer:
                 raise parent_not_found(answer["missing"])
             if "hidden" in answer:
@@ -68,7 +68,7 @@ class PostgresJoiner:
         return Joined(answers, holders, untold)
 
     def get(self, job_id: UUID, tenant: str | None) -> Work[JobRecord | None]:
-        row = _decoded((yield self._ask(_verbs["get_given"], {"id": job_id, "tenant": tenant})))
+        row = _decoded((yield self._ask(_verbs["get_json"], {"id": job_id, "tenant": tenant})))
         return None if row is None else _record(row)
 
     def _limit_problem(self, jobs: Sequence[NewJob]) -> Work[LimitExceeded | None]:
@@ -82,7 +82,7 @@ class PostgresJoiner:
         tenants = {job.tenant for job in jobs}
         # For jobs of several tenants it is what the transaction sees by itself.
         wanted = {"tenant": tenants.pop() if len(tenants) == 1 else None, "keys": keys}
-        answer = _decoded((yield self._ask(_verbs["limits_given"], wanted)))
+        answer = _decoded((yield self._ask(_verbs["store_limits_json"], wanted)))
         taken = {tuple(key) for key in answer["taken"] or ()}
         active = {topic: int(number) for topic, number in answer["topics"] or ()}
         return limit_problem(

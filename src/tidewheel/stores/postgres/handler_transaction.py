@@ -34,9 +34,9 @@ FORGET: Final = (
 )
 """What a handler may have left in the session."""
 
-_MARK: Final = "tidewheel.lease"
+_MARK: Final = "tidewheel.lease_fence"
 """A setting of the transaction: when it is gone, somebody has ended what was not theirs to end."""
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 
 LimitProblem = Callable[[Statements, Sequence[NewJob]], Awaitable[LimitExceeded | None]]
 Written = Callable[[Sequence[NewJob], Sequence[Enqueued]], Awaitable[None]]

@@ -26,7 +26,7 @@ from tidewheel.stores.protocol import MAX_AILMENTS
 from tidewheel.stores.reports import of_overdue
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "ail.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/health.sql")
 
 PART_SECONDS: Final = 0.5
 """How long one part may take; catalogues are in memory."""
@@ -130,7 +130,7 @@ async def _settings(connection: Any) -> list[Ailment]:
 
 async def _pins(connection: Any) -> list[Ailment]:
     found, hidden = [], 0
-    for row in await connection.fetch(_sql["pins"], PINNED_SECONDS, READ_LENGTH, MOST_HOLDERS):
+    for row in await connection.fetch(_sql["held_snapshots"], PINNED_SECONDS, READ_LENGTH, MOST_HOLDERS):
         since, held, *known, query = row
         if held is None:  # other roles' sessions, of which this one is told nothing
             hidden = known[0]
@@ -160,7 +160,9 @@ async def _prepared(connection: Any) -> list[Ailment]:
             {"holder": "prepared", "seconds": held, **dict(zip(names, known, strict=True))},
             since,
         )
-        for since, held, *known in await connection.fetch(_sql["prepared"], PINNED_SECONDS, MOST_HOLDERS)
+        for since, held, *known in await connection.fetch(
+            _sql["prepared_transactions"], PINNED_SECONDS, MOST_HOLDERS
+        )
     ]
 
 
@@ -170,7 +172,9 @@ async def _slots(connection: Any) -> list[Ailment]:
             AilmentKind.PINNED_VACUUM,
             {"holder": holder, "name": name, "active": "yes" if active else "no", "transactions": age},
         )
-        for holder, name, active, age in await connection.fetch(_sql["slots"], MOST_HOLDERS, FAR_BEHIND)
+        for holder, name, active, age in await connection.fetch(
+            _sql["replication_slots"], MOST_HOLDERS, FAR_BEHIND
+        )
     ]
 
 
@@ -183,7 +187,7 @@ async def _dead_rows(connection: Any, schema: str) -> list[Ailment]:
 
 
 async def _sparse(connection: Any, schema: str) -> list[Ailment]:
-    rows = await connection.fetch(_sql["sparse"], schema, LARGE_TABLE, MOST_TABLES)
+    rows = await connection.fetch(_sql["mostly_empty_tables"], schema, LARGE_TABLE, MOST_TABLES)
     return [
         Ailment(
             AilmentKind.SPARSE,
@@ -197,7 +201,7 @@ async def _overdue(connection: Any, database: Database) -> list[Ailment]:
     if database.scoped:
         return []  # who sees one tenant does not see how the others are kept
     try:
-        return of_overdue(*await connection.fetchrow(database.qualify(_sql["overdue"]), database.now))
+        return of_overdue(*await connection.fetchrow(database.qualify(_sql["overdue_pruning"]), database.now))
     except asyncpg.InsufficientPrivilegeError:
         return []  # a role that only enqueues; workers read it, or they could not prune
 
@@ -214,8 +218,8 @@ async def _connections(connection: Any) -> list[Ailment]:
     return [Ailment(AilmentKind.FEW_CONNECTIONS, {"used": used, "limit": limit})]
 
 
-_integrity_sql = Queries("tidewheel.stores.postgres.sql", "check.sql")
-_security = Queries("tidewheel.stores.postgres.sql", "security.sql")
+_integrity_sql = Queries("tidewheel.stores.postgres", "sql/integrity_checks.sql")
+_security = Queries("tidewheel.stores.postgres", "sql/security_checks.sql")
 
 MOST_PER_RULE: Final = 20
 """Once a rule is broken, more of the same says little."""

@@ -47,7 +47,7 @@ from tidewheel.stores.protocol import COLUMN_SEARCH_SECONDS, COUNT_LIMIT, SEARCH
 from tidewheel.stores.query_plan import alternatives
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
 
 FIRST_BATCH: Final = 100
 MOST_PER_BATCH: Final = 2000
@@ -166,7 +166,7 @@ class Search:
         told = ", ".join(to_sql(leaf, words) for leaf in self._told)
         # Sizes are of use only for bodies that are going to be fetched.
         size, bodies = (_sql["size"], _sql["bodies"]) if self._into_payloads else ("0", "")
-        statement = self._statement("look_into", verdict=verdict, told=told, size=size, bodies=bodies)
+        statement = self._statement("scan_texts", verdict=verdict, decided=told, size=size, bodies=bodies)
         rows = await self._connection.fetch(statement, *values)
         left: dict[int, _Closer] = {}
         for number, possible, verdicts, size, *error in rows:
@@ -193,7 +193,11 @@ class Search:
 
     def _statement(self, name: str, **parts: str) -> str:
         # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
-        text = _sql[name].replace("{found}", _sql["found"]).replace("{looked_at}", _sql["looked_at"])
+        text = (
+            _sql[name]
+            .replace("{by_numbers}", _sql["by_numbers"])
+            .replace("{scanned_columns}", _sql["scanned_columns"])
+        )
         for part, words in parts.items():
             text = text.replace(f"{{{part}}}", words)
         return text.replace("{schema}", self._database.schema)
@@ -252,11 +256,15 @@ async def counted(database: Database, connection: Any, where: JobFilter) -> int 
     if not totals:
         return 0
     # Not with ``qualify``, which remembers: there are as many statements as there are conditions.
-    statement = _sql["counted"].replace("{total}", " + ".join(totals)).replace("{schema}", database.schema)
+    statement = (
+        _sql["count_from_counters"]
+        .replace("{total}", " + ".join(totals))
+        .replace("{schema}", database.schema)
+    )
     return int(await connection.fetchval(statement, *values))
 
 
-_get = _sql["get"].replace("{columns}", _sql["columns"]).replace("{after}", _sql["after"])
+_get = _sql["get"].replace("{columns}", _sql["columns"]).replace("{parents}", _sql["parents"])
 _records = _sql["records"].replace("{columns}", _sql["columns"])
 
 
@@ -311,4 +319,4 @@ async def count(database: Database, where: JobFilter, *, beyond: bool) -> Count:
 
 async def pin(database: Database, connection: Any) -> int:
     """Settings for this transaction, and its time."""
-    return int(await connection.fetchval(database.qualify(_sql["pin"]), database.now))
+    return int(await connection.fetchval(database.qualify(_sql["begin_snapshot"]), database.now))

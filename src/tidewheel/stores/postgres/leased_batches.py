@@ -1,7 +1,7 @@
 """Completions of jobs that share a row: which they are, and their arrays for the function.
 
-Jobs that are claimed together are packed (see the table ``packs``). All but a few of them are completed
-before anything else is said about them, which is done for a whole pack at once.
+Jobs that are claimed together share a row of the table ``leased_batches``. All but a few of them are
+completed before anything else is said about them, which is done for a whole batch at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidewheel.core.model import Completed, Settlement
 from tidewheel.stores.postgres.database import Record
 
 PLACES: Final = 64
-"""A fence is so many times the number of its pack, and the place in it. Place 0: a job that shares no row."""
+"""A fence is this many times the number of the batch, plus the place in it; place 0 is a single job."""
 
 LONG_SECONDS: Final = 0.2
 """A job that ran longer has probably been given a row of its own, when its start was recorded."""
@@ -26,7 +26,7 @@ _ALL: Final = (1 << 64) - 1
 
 
 def is_packed(settlement: Settlement) -> bool:
-    """Whether this may be the completion of a packed job."""
+    """Whether this may be the completion of a job in a batch."""
     return (
         settlement.lease.fence % PLACES > 0
         and type(settlement.outcome) is Completed
@@ -36,8 +36,8 @@ def is_packed(settlement: Settlement) -> bool:
 
 
 def completions(settlements: Sequence[Settlement], results: Sequence[str | None]) -> tuple[Any, ...]:
-    """The arrays of ``complete_packed``, for settlements in the order of their fences."""
-    packs: list[int] = []
+    """The arrays of ``complete_batched``, for settlements in the order of their fences."""
+    batches: list[int] = []
     masks: list[int] = []
     starts: list[int] = []
     ids: list[UUID] = []
@@ -46,10 +46,10 @@ def completions(settlements: Sequence[Settlement], results: Sequence[str | None]
     last = -1
     for settlement, result in zip(settlements, results, strict=True):
         lease = settlement.lease
-        pack, place = divmod(lease.fence, PLACES)
-        if pack != last:
-            last = pack
-            packs.append(pack)
+        batch, place = divmod(lease.fence, PLACES)
+        if batch != last:
+            last = batch
+            batches.append(batch)
             masks.append(0)
             starts.append(len(ids) + 1 - place)  # arrays count from 1
         for _ in range(starts[-1] + place - len(ids) - 1):  # places whose jobs are still running
@@ -61,11 +61,11 @@ def completions(settlements: Sequence[Settlement], results: Sequence[str | None]
         run_us.append(max(0, seconds_to_microseconds(settlement.run_seconds or 0.0)))
         told.append(result)
     masks = [mask - _ALL - 1 if mask & _SIGN else mask for mask in masks]
-    return packs, masks, starts, ids, run_us, None if told.count(None) == len(told) else told
+    return batches, masks, starts, ids, run_us, None if told.count(None) == len(told) else told
 
 
 def completed(settlements: Sequence[Settlement], rows: Sequence[Record]) -> Sequence[Settlement]:
-    """Those that were: the answer of the function, a pack and its mask in each row."""
+    """Those that were: the answer of the function, a batch and its mask in each row."""
     if sum([(mask & _ALL).bit_count() for _, mask in rows]) == len(settlements):
         return settlements  # as it nearly always is
     masks = dict(rows)

@@ -1,4 +1,4 @@
-"""Background work in bounded transactions: release dependents, fold counters, prune finished jobs.
+"""Background work in bounded transactions: release dependents, roll up counters, prune finished jobs.
 
 ``Releasing`` continues with the dependents of ended jobs if one transaction was not enough. ``Folding`` adds
 up appended counter rows: the store that appends them does it, after about 5,000 jobs, so that statistics stay
@@ -82,7 +82,7 @@ FOLD_AFTER: Final = 5_000
 appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
 WRITE_COUNTS: Final = 10
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 
 
 class Folding:
@@ -106,7 +106,7 @@ class Folding:
                 self.under_way = asyncio.create_task(self._quietly())
 
     async def fold(self) -> None:
-        await self._database.fetch(_sql["fold"])
+        await self._database.fetch(_sql["roll_up_counters"])
 
     async def _quietly(self) -> None:
         try:

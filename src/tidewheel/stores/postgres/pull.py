@@ -17,17 +17,19 @@ from tidewheel.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST, summarise_error
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
-_read_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
+_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
 
 FEW_JOBS: Final = 1000
 """So many unfinished jobs of a tenant are looked at one by one."""
 GREATEST_NUMBER: Final = 2**63 - 1
 
 # As ``get`` shows it, in the same statement: meanwhile nobody can take the job away.
-_peek: Final = _sql["head"] + _read_sql["get"].replace("{columns}", _read_sql["columns"]).replace(
-    "{after}", _read_sql["after"]
-).replace("$1::uuid", "(SELECT id FROM head)").replace("ARRAY[$1]", "ARRAY[(SELECT id FROM head)]")
+_peek: Final = _sql["first_job_of_topic"] + _read_sql["get"].replace(
+    "{columns}", _read_sql["columns"]
+).replace("{parents}", _read_sql["parents"]).replace("$1::uuid", "(SELECT id FROM head)").replace(
+    "ARRAY[$1]", "ARRAY[(SELECT id FROM head)]"
+)
 
 
 async def touch(database: Database, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
@@ -80,7 +82,7 @@ async def depths(database: Database, topics: Sequence[str] | None, tenant: str |
     wanted = None if topics is None else list(topics)
     values = (database.now, wanted, tenant, URGENT_ABOVE, COUNT_LIMIT, MAX_LOOKED_AT)
     [(names, ready, delayed, running, failed, urgent, paused, until)] = await database.fetch_for(
-        tenant, _sql["depths"], *values
+        tenant, _sql["topic_depths"], *values
     )
     pauses: dict[str, int] = dict(zip(paused, until, strict=True))
     if tenant is not None:  # the pause of a topic without jobs of this tenant is none of its business

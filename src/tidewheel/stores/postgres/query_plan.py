@@ -18,7 +18,7 @@ from tidewheel.stores.postgres.database import Database
 from tidewheel.stores.query_plan import SAMPLES, Asking, Range, Sample, Wanted, alternatives, between
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "select.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/query_plan.sql")
 
 
 class Narrowing:
@@ -26,7 +26,7 @@ class Narrowing:
 
     def __init__(self, database: Database, connection: Any, table: str) -> None:
         self._connection = connection
-        self._ends = database.qualify(_sql["ends"].replace("{table}", table))
+        self._ends = database.qualify(_sql["first_and_last"].replace("{table}", table))
         self._samples = database.qualify(_sql["samples"].replace("{table}", table))
 
     async def answer(self, asking: Asking) -> Range:
@@ -47,7 +47,7 @@ class Narrowing:
         return [Sample(*row) for row in rows]
 
 
-_read_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
 
 MOST_LANES: Final = 1000
 MOST_NUMBERS: Final = 100_000
@@ -173,7 +173,7 @@ class Selecting:
         if where.state not in FINAL_STATES:
             sources += await self._unfinished()
         if where.key is None and (where.state is None or where.state in _RUNNING):
-            sources.append(self._source("packed", []))
+            sources.append(self._source("batched", []))
         if where.state is None or where.state in FINAL_STATES:
             sources += await self._finished()
         return sources
@@ -187,7 +187,7 @@ class Selecting:
             lanes = await self._count("lanes", where.topic, where.task, where.tenant, delayed, MOST_LANES + 1)
             self._lanes = None if self._too_many(len(lanes)) else lanes
         if by_lane or by_tenant:
-            [row] = await self._count("crowds", where.tenant)
+            [row] = await self._count("row_estimates", where.tenant)
             self._all = _Crowd(*row[:5])
             self._of_tenant = _Crowd(*row[5:]) if by_tenant else None
 
@@ -262,10 +262,10 @@ class Selecting:
 
     async def _finished(self) -> list[str]:
         state = self._where.state
-        await self._narrow("finished")
-        extra = [] if state is None else [self._words("finished").state(state)]
+        await self._narrow("finished_jobs")
+        extra = [] if state is None else [self._words("finished_jobs").state(state)]
         if (column := self._keyed()) is not None:
-            return [self._by_column("finished", column, extra)]
+            return [self._by_column("finished_jobs", column, extra)]
         ways: list[tuple[int, str]] = []
         bad = _BAD.get(state) if isinstance(state, State) else None
         if self._of_tenant is not None and self._database.scoped:
@@ -283,12 +283,12 @@ class Selecting:
         way = min(ways, key=lambda way: way[0])[1]
         if way == "lanes":
             arrays = self._arrays(self._lanes or [])
-            return [self._source("by_lane", extra, ("topic", "task"), table="finished", **arrays)]
+            return [self._source("by_lane", extra, ("topic", "task"), table="finished_jobs", **arrays)]
         if way == "bad" and bad is not None:
-            return [self._by_column("finished", "state", ["j.state > 3"], bad)]
+            return [self._by_column("finished_jobs", "state", ["j.state > 3"], bad)]
         if way == "tenant":
-            return [self._by_column("finished", "tenant", [*extra, "j.tenant <> 'root'"])]
-        return [self._source("by_number", extra, table="finished")]
+            return [self._by_column("finished_jobs", "tenant", [*extra, "j.tenant <> 'root'"])]
+        return [self._source("by_number", extra, table="finished_jobs")]
 
     # -- parts ------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Selecting:
         return self._source("by_column", extra, (column,), table=table, column=column, value=value)
 
     def _source(self, name: str, extra: list[str], covered: tuple[str, ...] = (), **names: str) -> str:
-        """A statement of ``select.sql`` with all conditions but those it covers.
+        """A statement of ``query_plan.sql`` with all conditions but those it covers.
 
         Those must not be said again: after ``topic = …`` an order by topic means nothing, and the planner
         would be free to take another index.
@@ -348,7 +348,7 @@ class Selecting:
         return self._also[table]
 
     def _words(self, table: str) -> Words:
-        return Words(self._add, self._now, finished=table == "finished")
+        return Words(self._add, self._now, finished=table == "finished_jobs")
 
     def _arrays(self, lanes: list[Any]) -> dict[str, str]:
         return {

@@ -45,8 +45,8 @@ from tidewheel.stores.reports import (
 )
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "answer.sql")
-_read_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/reports.sql")
+_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
 _longest_running = _sql["longest_running"].replace("{columns}", _read_sql["columns"])
 
 
@@ -71,7 +71,7 @@ class _Asking:
 @asynccontextmanager
 async def _asking(database: Database, tenant: str | None) -> AsyncIterator[_Asking]:
     async with database.transaction(tenant) as connection:
-        now = await connection.fetchval(database.qualify(_sql["pin"]), database.now)
+        now = await connection.fetchval(database.qualify(_sql["begin_snapshot"]), database.now)
         yield _Asking(database, connection, int(now))
 
 
@@ -83,12 +83,12 @@ async def lanes(database: Database, window_seconds: float, tenant: str | None) -
         since = asking.now - seconds_to_microseconds(min(window_seconds, LANE_MINUTES_KEPT_SECONDS))
         happened = {
             (topic, task): Happened(*numbers)
-            for topic, task, *numbers in await asking.fetch("happened", since)
+            for topic, task, *numbers in await asking.fetch("lane_events", since)
         }
         found = told_lanes(counts, happened)
         minutes: dict[LaneName, dict[int, Happened]] = {}
         if wanted := with_series(found):
-            rows = await asking.fetch("minutes", since, *map(list, zip(*wanted, strict=True)))
+            rows = await asking.fetch("lane_minutes", since, *map(list, zip(*wanted, strict=True)))
             for topic, task, *columns in rows:
                 minutes[topic, task] = {
                     minute: Happened(*events) for minute, *events in zip(*columns, strict=True)
@@ -100,7 +100,7 @@ async def _lane_counts(asking: _Asking, tenant: str | None) -> dict[LaneName, Ta
     [columns] = await asking.fetch("lane_counts", asking.now, tenant)
     late: dict[LaneName, int] = {}
     if any(columns["o_waiting"]):
-        rows = await asking.fetch("due_but_waiting", asking.now, tenant, MAX_LOOKED_AT)
+        rows = await asking.fetch("unpromoted_by_lane", asking.now, tenant, MAX_LOOKED_AT)
         late = {(topic, task): n for topic, task, n in rows}
     return {
         (topic, task): TaskStats(topic, task, waiting + ready, ready + late.get((topic, task), 0), *others)
@@ -145,9 +145,9 @@ async def repeats(database: Database, limit: int, tenant: str | None) -> Repeats
         async def look(name: str, *values: object) -> list[Record]:
             return await asking.run(_sql[name].replace("{newest}", newest), tenant, *values)
 
-        keyed = await look("repeated_keys", MAX_LOOKED_AT)
+        keyed = await look("duplicate_keys", MAX_LOOKED_AT)
         alike = await look(
-            "repeated_payloads" if of_all else "repeated_payloads_of_tenant",
+            "duplicate_payloads" if of_all else "duplicate_payloads_of_tenant",
             MAX_LOOKED_AT,
             COMPARED_PAYLOAD_BYTES,
         )
@@ -175,7 +175,7 @@ async def longest_running(database: Database, limit: int, tenant: str | None) ->
     return [record(row) for row in rows]
 
 
-_stats_sql = Queries("tidewheel.stores.postgres.sql", "stats.sql")
+_stats_sql = Queries("tidewheel.stores.postgres", "sql/statistics.sql")
 
 FIRST_LOOK: Final = 1000
 """Among so many of the oldest jobs the longest wait is looked for first, if there are many lanes."""

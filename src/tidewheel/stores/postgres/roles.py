@@ -1,7 +1,7 @@
 """Set up roles, rights and row-level security policies.
 
-``secure`` runs ``rls.sql`` inside a migration. ``write_grants`` writes the statements of ``grants.sql``,
-which give a role the rights to enqueue in its own transactions.
+``secure`` runs ``row_level_security.sql`` inside a migration. ``write_grants`` writes the statements of
+``grants.sql``, which give a role the rights to enqueue in its own transactions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def secure(connection: Any, database: Database) -> None:
 
 def security_script() -> str:
     """The script itself, for a transaction whose search_path is the schema."""
-    return files("tidewheel.stores.postgres").joinpath("rls.sql").read_text("utf-8")
+    return files("tidewheel.stores.postgres").joinpath("row_level_security.sql").read_text("utf-8")
 
 
 def refuse_public(schema: str) -> None:

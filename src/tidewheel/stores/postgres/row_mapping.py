@@ -40,7 +40,7 @@ _error_decoder = msgspec.json.Decoder(JobError)
 
 
 def record(row: Record, **bodies: Any) -> JobRecord:
-    """The columns of ``read.sql``, in its order."""
+    """The columns of ``job_queries.sql``, in its order."""
     state = STATES[row[5]]
     reported = None if row[25] is None else Progress(row[25], row[26], row[27], row[28])
     return JobRecord(

@@ -1,8 +1,10 @@
-"""Migrate the schema: numbered SQL files, applied in order under a lock.
+"""Migrate the schema: numbered steps of SQL, applied in order under a lock.
 
-``migrate`` applies the missing files in one transaction, so a crash leaves the old schema or the new one.
-``write_script`` returns the same steps as a script, for teams that run their DDL themselves. ``split``
-cuts it into single statements, because some drivers accept only one at a time.
+A step is a file ``migrations/NNNN_name.sql``, or a directory ``migrations/NNNN_name`` whose files run in the
+order of their names. ``migrate`` applies the missing steps in one transaction, so a crash leaves the old
+schema or the new one. ``write_script`` returns the same steps as a script, for teams that run their DDL
+themselves.
+``split`` cuts it into single statements, because some drivers accept only one at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import functools
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from operator import attrgetter
 from typing import Any, Final
 
 import asyncpg
@@ -37,13 +41,28 @@ CREATE TABLE IF NOT EXISTS schema_versions (
 @functools.cache  # every store that is opened asks for them
 def migrations() -> tuple[tuple[int, str, str], ...]:
     """Every step as (version, name, SQL), in order."""
-    return tuple(
-        sorted(
-            (int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text("utf-8"))
-            for file in files("tidewheel.stores.postgres.migrations").iterdir()
-            if file.name.endswith(".sql")
-        )
+    return read_steps(files("tidewheel.stores.postgres") / "migrations")
+
+
+def read_steps(directory: Traversable) -> tuple[tuple[int, str, str], ...]:
+    """The steps in a directory; two of one number are a mistake of ours."""
+    steps = sorted(
+        (int(entry.name[:4]), entry.name.removesuffix(".sql"), _script(entry))
+        for entry in directory.iterdir()
+        if entry.name[:4].isdigit()
     )
+    numbers = [number for number, _, _ in steps]
+    if numbers != list(range(1, len(steps) + 1)):
+        raise ValueError(f"the migrations are numbered {numbers}; they have to be 1, 2, 3 and so on")
+    return tuple(steps)
+
+
+def _script(entry: Traversable) -> str:
+    """The SQL of one step."""
+    if entry.is_file():
+        return entry.read_text("utf-8")
+    parts = sorted((part for part in entry.iterdir() if part.name.endswith(".sql")), key=attrgetter("name"))
+    return "\n".join(part.read_text("utf-8") for part in parts)
 
 
 async def missing_steps(database: Database) -> list[str]:

@@ -32,7 +32,7 @@ from tidewheel.stores.protocol import SUMMARY_LENGTH
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.terminal_errors import summarise_error
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 
 # What the settle function calls the outcomes.
 _COMPLETED, _FAILED, _BURIED, _CANCELLED, _RETRIED, _RELEASED, _RELEASED_UNCOUNTED, _UNTAKEN = range(8)
@@ -79,7 +79,7 @@ async def settle(database: Statements, settlements: Sequence[Settlement], freed:
 async def _complete_packed(database: Statements, settlements: list[Settlement]) -> Sequence[Settlement]:
     settlements.sort(key=_by_fence)
     results = [_text(settlement.outcome.result) for settlement in settlements]  # type: ignore[union-attr]
-    rows = await database.fetch(_sql["complete_packed"], database.now, *completions(settlements, results))
+    rows = await database.fetch(_sql["complete_batched"], database.now, *completions(settlements, results))
     return completed(settlements, rows)
 
 
@@ -128,7 +128,7 @@ async def settled(database: Database, settlements: Sequence[Settlement]) -> set[
     leases = [settlement.lease for settlement in settlements]
     endings = [_ending(settlement.outcome) for settlement in settlements]
     rows = await database.fetch(
-        _sql["settled"],
+        _sql["find_settled"],
         [lease.job_id for lease in leases],
         [lease.fence for lease in leases],
         [ending[0] for ending in endings],
@@ -149,7 +149,7 @@ async def start(
     for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
         ago.setdefault(lease, seconds)
     run_us = [seconds_to_microseconds(ago[lease]) for lease in ordered]
-    return await _held(database, _sql["start"], ordered, run_us, alone)
+    return await _held(database, _sql["mark_started"], ordered, run_us, alone)
 
 
 async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Lease]:
@@ -175,7 +175,7 @@ async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
     steps = [(places[item.lease], item.step) for item in reports if item.step is not None]
     return await _held(
         database,
-        _sql["report"],
+        _sql["save_reports"],
         ordered,
         [None if one is None else one.percent for one in progress],
         [None if one is None else one.message for one in progress],
@@ -191,7 +191,7 @@ async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
 
 async def steps(database: Database, lease: Lease) -> tuple[StepRecord, ...] | None:
     """None when the lease does not hold."""
-    row = await database.fetchrow(_sql["steps"], database.now, lease.job_id, lease.fence)
+    row = await database.fetchrow(_sql["finished_steps"], database.now, lease.job_id, lease.fence)
     if row is None:
         return None
     return () if row[0] is None else tuple([step_record(*step) for step in zip(*row, strict=True)])

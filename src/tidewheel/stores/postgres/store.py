@@ -106,7 +106,7 @@ MOST_UNSURE: Final = 20_000
 
 _WAITING_AGAIN: Final = frozenset({Retried, Released})
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 
@@ -275,7 +275,7 @@ class PostgresStore:
         on_timeout: Callable[[], None],
         run_seconds: float = 0.0,
     ) -> LentTransaction:
-        # Gives a packed job a row of its own: the others of its pack must not wait for the end of this.
+        # Gives a job in a batch a row of its own: the others of its batch must not wait for the end of this.
         if not (await self.start([lease], run_seconds=[run_seconds], alone=False))[0]:
             raise LeaseLost(
                 f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); "
@@ -394,7 +394,11 @@ class PostgresStore:
         if self._database.scoped:
             return  # who sees one tenant leaves it to those who see all
         row = await self._database.fetchrow(
-            _sql["tend"], self._database.now, self._claimer.tended_to(), WORDS, await self._claimer.latest()
+            _sql["run_maintenance"],
+            self._database.now,
+            self._claimer.tended_to(),
+            WORDS,
+            await self._claimer.latest(),
         )
         if row is not None:
             *rescued, promoted = row

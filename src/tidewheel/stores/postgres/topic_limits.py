@@ -1,5 +1,5 @@
 """Pauses and limits of topics. What has room is chosen by the claim itself, in the database
-(``0011_limits.sql``).
+(``11_topic_limits.sql``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tidewheel.stores.postgres.database import Database
 from tidewheel.stores.protocol import MAX_HELD_BACK, MAX_LIMITED_TOPICS
 from tidewheel.stores.sql_files import Queries
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 
 
 async def pause(database: Database, topic: str, until: int | None) -> None:
@@ -37,7 +37,7 @@ async def limits(database: Database) -> dict[str, TopicLimits]:
 
 async def find_held_back(database: Database) -> list[HeldBack]:
     found = []
-    for row in await database.fetch(_sql["held_back"], database.now, MAX_HELD_BACK):
+    for row in await database.fetch(_sql["blocked_by_limits"], database.now, MAX_HELD_BACK):
         topic, text, now, *first, due_since, running, of_key, meter, key_meter = row
         candidate = Candidate._make(first)
         meters: dict[Line, int] = {candidate.line or WHOLE: key_meter, WHOLE: meter}
@@ -52,5 +52,5 @@ async def limited_topics(database: Database) -> list[str]:
 
 async def forget_meters(database: Database, limit: int, now: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
-    await database.fetch(_sql["forget_meters"], now, limit)
-    await database.fetch(_sql["forget_pauses"], now)
+    await database.fetch(_sql["delete_idle_meters"], now, limit)
+    await database.fetch(_sql["delete_ended_pauses"], now)

@@ -20,20 +20,20 @@ from tidewheel.stores.protocol import MAX_WHOLE_BYTES
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.transfer import KeyName, key_name, prune_at, state_code, to_place
 
-_sql = Queries("tidewheel.stores.postgres.sql", "move.sql")
-_read_sql = Queries("tidewheel.stores.postgres.sql", "read.sql")
-_depend_sql = Queries("tidewheel.stores.postgres.sql", "depend.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/transfer.sql")
+_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
+_depend_sql = Queries("tidewheel.stores.postgres", "sql/dependencies.sql")
 
 _newest = _sql["newest"].replace("{size}", _sql["size"]).replace("{large}", _sql["large"])
-_whole = _sql["whole"].replace("{columns}", _read_sql["columns"]).replace("{large}", _sql["large"])
+_whole = _sql["export"].replace("{columns}", _read_sql["columns"]).replace("{large}", _sql["large"])
 _whole = (
-    _whole.replace("{after}", _read_sql["after"])
-    .replace("{same}", _sql["same"])
-    .replace("{packed}", _sql["packed"])
+    _whole.replace("{parents}", _read_sql["parents"])
+    .replace("{shared_columns}", _sql["shared_columns"])
+    .replace("{batched_columns}", _sql["batched_columns"])
 )
 
 _UNSHOWN: Final = 7
-"""Columns of ``whole`` after those of ``get``."""
+"""Columns of ``export`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[Mapping[int | None, KeyLifetime | None]] = {None: None} | {
     code: lifetime for lifetime, code in KEY_UNTIL.items()
@@ -82,14 +82,14 @@ async def place(database: Database, jobs: Sequence[WholeJob], now: int) -> list[
     """Those that were written."""
     _refuse_scoped(database)
     async with database.connection() as connection, connection.transaction():
-        await connection.execute(_sql["one_at_a_time"], database.schema)
+        await connection.execute(_sql["import_lock"], database.schema)
         placed = to_place(jobs, *await _there(database, connection, jobs))
         if placed:
             await _raise_sequences(database, connection, placed)
             for table, rows in _rows(placed, now).items():
                 await _write(database, connection, table, rows)
             placed_ids = [job.record.id for job in placed]
-            await connection.execute(database.qualify(_depend_sql["placed"]), placed_ids)
+            await connection.execute(database.qualify(_depend_sql["resolve_imported"]), placed_ids)
     return placed
 
 
@@ -106,7 +106,7 @@ async def _there(
 ) -> tuple[set[UUID], dict[int, UUID], dict[KeyName, UUID]]:
     ids = [job.record.id for job in jobs]
     numbers = [job.record.number for job in jobs]
-    there = await connection.fetch(database.qualify(_sql["there"]), ids, numbers)
+    there = await connection.fetch(database.qualify(_sql["existing"]), ids, numbers)
     names = [name for job in jobs if (name := key_name(job)) is not None]
     held = []
     if names:
@@ -122,7 +122,7 @@ async def _there(
 async def _raise_sequences(database: Database, connection: Any, jobs: Sequence[WholeJob]) -> None:
     number = max(job.record.number for job in jobs)
     fence = max(job.record.fence for job in jobs)
-    behind = await connection.fetchrow(database.qualify(_sql["behind"]), number, fence)
+    behind = await connection.fetchrow(database.qualify(_sql["sequence_gaps"]), number, fence)
     for name, steps in zip(("raise_numbers", "raise_fences"), behind, strict=True):
         for begun in range(0, steps, _STEPS):
             await connection.fetchval(database.qualify(_sql[name]), min(_STEPS, steps - begun))
@@ -130,7 +130,7 @@ async def _raise_sequences(database: Database, connection: Any, jobs: Sequence[W
 
 async def _write(database: Database, connection: Any, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
-        statement = _sql["place"].replace("{table}", table).replace("{names}", ", ".join(rows[0]))
+        statement = _sql["insert_rows"].replace("{table}", table).replace("{names}", ", ".join(rows[0]))
         await connection.execute(database.qualify(statement), msgspec.json.encode(rows).decode())
 
 
@@ -143,26 +143,26 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
         name: []
         for name in (
             "jobs",
-            "finished",
+            "finished_jobs",
             "bodies",
             "progress",
             "attempts",
             "steps",
             "dependencies",
-            "keys",
-            "prunable",
-            "tally",
+            "job_keys",
+            "retention_queue",
+            "counter_deltas",
         )
     }
     lanes: Counter[tuple[str, str, str, int]] = Counter()
-    prunable: dict[int, list[WholeJob]] = {}
+    by_end: dict[int, list[WholeJob]] = {}
     for job in jobs:
         record = job.record
         owned = {"id": record.id, "tenant": record.tenant}
         code = state_code(job, now)
         lanes[record.tenant, record.topic, record.task, code] += 1
         row, apart = _job_row(job, code)
-        tables["jobs" if code <= 2 else "finished"].append(row)
+        tables["jobs" if code <= 2 else "finished_jobs"].append(row)
         if apart is not None:
             tables["bodies"].append({**owned, **apart})
         if record.progress is not None or record.checkpoint is not None:
@@ -197,25 +197,25 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
                 "child": record.id,
                 "parent": parent.job_id,
                 "tenant": record.tenant,
-                "place": place,
-                "any_end": record.after_any,
-                "waits": parent.waits,
+                "position": place,
+                "after_any": record.after_any,
+                "unresolved": parent.waits,
             }
             for place, parent in enumerate(record.after, 1)
         ]
         if (name := key_name(job)) is not None:
-            tables["keys"].append({"tenant": name[0], "scope": name[1], "key": name[2], "id": record.id})
+            tables["job_keys"].append({"tenant": name[0], "scope": name[1], "key": name[2], "id": record.id})
         if (ends_at := prune_at(job)) is not None:
-            prunable.setdefault(ends_at, []).append(job)
-    tables["prunable"] = [
+            by_end.setdefault(ends_at, []).append(job)
+    tables["retention_queue"] = [
         {
             "prune_at": ends_at,
             "number": min(job.record.number for job in group),
             "ids": [job.record.id for job in group],
         }
-        for ends_at, group in prunable.items()
+        for ends_at, group in by_end.items()
     ]
-    tables["tally"] = _tally_rows(lanes, now)
+    tables["counter_deltas"] = _tally_rows(lanes, now)
     return tables
 
 
@@ -231,14 +231,14 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
         **{name: getattr(record, name) or None for name in _OFTEN_ZERO},
         "state": code,
         "format": FORMAT_CODES[record.format],
-        "body_apart": apart,
+        "has_separate_body": apart,
         "timeout_us": _microseconds(record.timeout),
         "lease_us": _microseconds(record.lease_seconds),
         "retention_us": _microseconds(job.retention),
         "retention_failed_us": _microseconds(job.retention_failed),
         "key_until": None if job.key_until is None else KEY_UNTIL[job.key_until],
         "headers": job.record.headers,
-        "awaited": False,
+        "has_dependents": False,
         **(dict.fromkeys(payload) if apart else payload),
     }
     if record.state in (State.PENDING, State.RUNNING):
@@ -282,7 +282,10 @@ def _progress_row(job: WholeJob) -> dict[str, Any]:
 
 def _tally_rows(lanes: Mapping[tuple[str, str, str, int], int], now: int) -> Rows:
     """Only how many jobs there are: none of this happened here."""
-    changes = (*_STATES, "did_enqueue", "did_complete", "did_fail", "did_cancel", "did_retry")
+    changes = (
+        *_STATES,
+        *("enqueued_events", "completed_events", "failed_events", "cancelled_events", "retried_events"),
+    )
     return [
         {
             "minute": now - now % (60 * MICROSECONDS),

@@ -42,7 +42,7 @@ MOST_TOPICS: Final = 20
 MOST_BYTES: Final = 7999
 """More topics than this, or names too long for a notification, are not named: it may be any."""
 
-_sql = Queries("tidewheel.stores.postgres.sql", "verbs.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 
@@ -382,7 +382,7 @@ class Herald:
         try:
             while self._take_in():
                 await asyncio.sleep(REST_SECONDS)
-                self._heard(await self._database.fetch(_sql["ends"], list(self._open)))
+                self._heard(await self._database.fetch(_sql["transaction_states"], list(self._open)))
         except TidewheelError as error:
             self._open.clear()
             # Whoever polls finds the jobs.

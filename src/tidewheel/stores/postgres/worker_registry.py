@@ -9,16 +9,16 @@ from tidewheel.stores.protocol import MAX_WORKERS, WORKERS_KEPT_SECONDS
 from tidewheel.stores.sql_files import Queries
 from tidewheel.stores.worker_registry import decode_worker, encode_details
 
-_sql = Queries("tidewheel.stores.postgres.sql", "register.sql")
+_sql = Queries("tidewheel.stores.postgres", "sql/worker_registry.sql")
 
 
 async def beat(database: Database, worker: WorkerRecord) -> None:
     columns = (worker.name, worker.host, worker.pid, worker.version, worker.started_at)
-    await database.fetch(_sql["beat"], *columns, database.now, encode_details(worker))
+    await database.fetch(_sql["record_heartbeat"], *columns, database.now, encode_details(worker))
 
 
 async def leave(database: Database, name: str, started_at: int) -> None:
-    await database.fetch(_sql["leave"], name, started_at)
+    await database.fetch(_sql["deregister"], name, started_at)
 
 
 async def workers(database: Database) -> list[WorkerRecord]:
@@ -28,4 +28,4 @@ async def workers(database: Database) -> list[WorkerRecord]:
 
 async def forget(database: Database, now: int) -> None:
     """Drop those that vanished too long ago to be news."""
-    await database.fetch(_sql["forget_workers"], now, seconds_to_microseconds(WORKERS_KEPT_SECONDS))
+    await database.fetch(_sql["delete_vanished"], now, seconds_to_microseconds(WORKERS_KEPT_SECONDS))

@@ -1,7 +1,7 @@
 -- The functions of the schema, as they are called. Types are named, because the driver asks for them beforehand.
 
 -- name: enqueue
--- The order of the parameters is that of enqueueing.py.
+-- The order of the parameters is that of PARAMETERS in enqueue.py.
 SELECT * FROM {schema}.enqueue(
     $1::bigint, $2::boolean, $3::boolean, $4::boolean, $5::uuid[], $6::text[], $7::text[], $8::text[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[],
@@ -27,22 +27,22 @@ SELECT e.* FROM written w, LATERAL {schema}.enqueue(
 ) AS e
 WHERE w.o_version IS NOT NULL
 
--- name: enqueue_alike
+-- name: enqueue_uniform
 -- New jobs that differ in nothing but their ids and payloads, without keys, long bodies and expiry: what is enqueued
 -- most, in one plain statement, which costs a third less than a call of the function. There is only one way to run it,
--- so its plan needs no pins. If one of the ids is taken by a job that is packed or has finished, nothing is written, and
--- the function says what is wrong.
+-- so its plan needs no pins. If one of the ids is taken by a job in a batch or a finished one, nothing is
+-- written, and the function says what is wrong.
 WITH moment AS MATERIALIZED (
     SELECT n.now, greatest(coalesce($4::bigint, n.now + $5::bigint), n.now) AS run_at
     FROM (SELECT {schema}.now_us($1::bigint) AS now OFFSET 0) AS n
     WHERE NOT EXISTS (
         SELECT FROM unnest($2::uuid[]) AS u(id),
-            LATERAL (SELECT FROM {schema}.finished f WHERE f.id = u.id LIMIT 1) AS taken
-    ) AND NOT {schema}.are_packed($2) AND NOT EXISTS (SELECT FROM {schema}.topics t WHERE t.fair AND t.topic = $6)
-        -- Who does not see a topic before there are jobs of theirs cannot tell.
+            LATERAL (SELECT FROM {schema}.finished_jobs f WHERE f.id = u.id LIMIT 1) AS taken
+    ) AND NOT {schema}.any_batched($2) AND NOT EXISTS (SELECT FROM {schema}.topics t WHERE t.fair AND t.topic = $6)
+        -- A caller that sees a topic only once it has jobs there cannot tell whether it is fair.
         AND (
             NOT row_security_active('{schema}.topics')
-            OR EXISTS (SELECT FROM {schema}.counts c WHERE c.topic = $6)
+            OR EXISTS (SELECT FROM {schema}.job_counts c WHERE c.topic = $6)
         )
 ), written AS (
     INSERT INTO {schema}.jobs (
@@ -54,22 +54,22 @@ WITH moment AS MATERIALIZED (
            $18::text, $19::text, 0, u.payload
     FROM moment m, unnest($2, $3::text[]) AS u(id, payload)
     RETURNING number
-), tallied AS (
-    INSERT INTO {schema}.tally (minute, tenant, topic, task, waiting, ready, did_enqueue)
+), deltas AS (
+    INSERT INTO {schema}.counter_deltas (minute, tenant, topic, task, waiting, ready, enqueued_events)
     SELECT {schema}.minute_of(m.now), $8, $6, $7, CASE WHEN m.run_at > m.now THEN cardinality($2) ELSE 0 END,
            CASE WHEN m.run_at > m.now THEN 0 ELSE cardinality($2) END, cardinality($2)
     FROM moment m
 )
 SELECT (SELECT array_agg(w.number) FROM written w), m.now, m.run_at FROM moment m
 
--- name: enqueue_given
-SELECT {schema}.enqueue_given(CAST({text} AS text))
+-- name: enqueue_json
+SELECT {schema}.enqueue_json(CAST({text} AS text))
 
--- name: limits_given
-SELECT {schema}.limits_given(CAST({text} AS text))
+-- name: store_limits_json
+SELECT {schema}.store_limits_json(CAST({text} AS text))
 
--- name: get_given
-SELECT {schema}.get_given(CAST({text} AS text))
+-- name: get_json
+SELECT {schema}.get_json(CAST({text} AS text))
 
 -- name: claim
 SELECT * FROM {schema}.claim(
@@ -78,14 +78,14 @@ SELECT * FROM {schema}.claim(
     $17::integer, $18::bigint, $19::boolean
 )
 
--- name: tend
-SELECT * FROM {schema}.tend($1::bigint, $2::bigint, $3::text[], $4::bigint)
+-- name: run_maintenance
+SELECT * FROM {schema}.run_maintenance($1::bigint, $2::bigint, $3::text[], $4::bigint)
 
--- name: grant
-SELECT * FROM {schema}.grant_job($1::bigint, $2::uuid, $3::text, $4::text, $5::bigint, $6::bigint)
+-- name: claim_job
+SELECT * FROM {schema}.claim_job($1::bigint, $2::uuid, $3::text, $4::text, $5::bigint, $6::bigint)
 
--- name: give_back
-SELECT {schema}.give_back($1::bigint, $2::text, $3::bigint, $4::bigint, $5::text)
+-- name: release_lost_grants
+SELECT {schema}.release_lost_grants($1::bigint, $2::text, $3::bigint, $4::bigint, $5::text)
 
 -- name: settle
 SELECT * FROM {schema}.settle(
@@ -93,41 +93,41 @@ SELECT * FROM {schema}.settle(
     $9::bigint[], $10::bigint[], $11::text[]
 )
 
--- name: complete_packed
-SELECT * FROM {schema}.complete_packed(
+-- name: complete_batched
+SELECT * FROM {schema}.complete_batched(
     $1::bigint, $2::bigint[], $3::bigint[], $4::integer[], $5::uuid[], $6::bigint[], $7::text[]
 )
 
--- name: settled
-SELECT * FROM {schema}.settled($1::uuid[], $2::bigint[], $3::smallint[], $4::text[])
+-- name: find_settled
+SELECT * FROM {schema}.find_settled($1::uuid[], $2::bigint[], $3::smallint[], $4::text[])
 
 -- name: extend
 SELECT * FROM {schema}.extend($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 
 -- name: touch
-SELECT * FROM {schema}.touch($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
+SELECT * FROM {schema}.touch_leases($1::bigint, $2::uuid[], $3::bigint[], $4::bigint)
 
--- name: start
-SELECT * FROM {schema}.start($1::bigint, $2::uuid[], $3::bigint[], $4::bigint[], $5::boolean)
+-- name: mark_started
+SELECT * FROM {schema}.mark_started($1::bigint, $2::uuid[], $3::bigint[], $4::bigint[], $5::boolean)
 
--- name: report
-SELECT * FROM {schema}.report(
+-- name: save_reports
+SELECT * FROM {schema}.save_reports(
     $1::bigint, $2::uuid[], $3::bigint[], $4::double precision[], $5::text[], $6::text[], $7::text[], $8::integer[],
     $9::text[], $10::text[], $11::bigint[], $12::bigint[]
 )
 
--- name: steps
-SELECT * FROM {schema}.steps_of($1::bigint, $2::uuid, $3::bigint)
+-- name: finished_steps
+SELECT * FROM {schema}.finished_steps($1::bigint, $2::uuid, $3::bigint)
 
 -- name: cancel_requests
 SELECT * FROM {schema}.cancel_requests($1::bigint, $2::uuid[], $3::bigint[])
 
 -- name: notify
--- A hint need not survive a crash: nobody waits for the disk.
+-- A hint need not survive a crash, so this does not wait for the disk.
 SELECT pg_notify(n.channel, n.message), set_config('synchronous_commit', 'off', true)
 FROM unnest($1::text[], $2::text[]) AS n(channel, message)
 
--- name: ends
+-- name: transaction_states
 -- What became of transactions; nothing is known of very old ones.
 SELECT t.id, pg_xact_status(CAST(t.id AS xid8)) FROM unnest($1::text[]) AS t(id)
 
@@ -138,19 +138,19 @@ SELECT {schema}.now_us($1::bigint)
 SELECT * FROM {schema}.requeue($1::bigint, $2::uuid[], $3::text)
 
 -- name: kick
-SELECT {schema}.kick($1::bigint, $2::text, $3::integer, $4::integer, $5::text, $6::boolean)
+SELECT {schema}.kick_topic($1::bigint, $2::text, $3::integer, $4::integer, $5::text, $6::boolean)
 
 -- name: kick_jobs
 SELECT * FROM {schema}.kick_jobs($1::bigint, $2::uuid[], $3::text)
 
--- name: head
+-- name: first_job_of_topic
 -- Part of a statement that shows the job.
 WITH head AS MATERIALIZED (
-    SELECT {schema}.head_of($3::bigint, $1::text, $4::text, $2::text, $5::integer, $6::integer) AS id
+    SELECT {schema}.first_job_of_topic($3::bigint, $1::text, $4::text, $2::text, $5::integer, $6::integer) AS id
 )
 
--- name: depths
-SELECT * FROM {schema}.depths($1::bigint, $2::text[], $3::text, $4::bigint, $5::integer, $6::integer)
+-- name: topic_depths
+SELECT * FROM {schema}.topic_depths($1::bigint, $2::text[], $3::text, $4::bigint, $5::integer, $6::integer)
 
 -- name: cancel
 SELECT * FROM {schema}.cancel($1::bigint, $2::uuid[], $3::text, $4::text)
@@ -159,7 +159,7 @@ SELECT * FROM {schema}.cancel($1::bigint, $2::uuid[], $3::text, $4::text)
 SELECT * FROM {schema}.take_back($1::bigint, $2::uuid[], $3::text, $4::text)
 
 -- name: remove
-SELECT * FROM {schema}.remove($1::bigint, $2::uuid[], $3::text)
+SELECT * FROM {schema}.delete_jobs($1::bigint, $2::uuid[], $3::text)
 
 -- name: rescue
 SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[], $5::bigint)
@@ -167,8 +167,8 @@ SELECT * FROM {schema}.rescue($1::bigint, $2::integer, $3::bigint, $4::text[], $
 -- name: prune
 SELECT * FROM {schema}.prune($1::bigint, $2::integer, $3::integer, $4::bigint, $5::bigint)
 
--- name: fold
-SELECT {schema}.fold()
+-- name: roll_up_counters
+SELECT {schema}.roll_up_counters()
 
 -- name: pause
 INSERT INTO {schema}.topics (topic, paused_until) VALUES ($1, $2)
@@ -186,17 +186,17 @@ SELECT * FROM {schema}.set_limits($1::bigint, $2::text, $3::text, $4::integer)
 -- name: limits
 SELECT topic, limits::text FROM {schema}.topics WHERE limits IS NOT NULL ORDER BY topic COLLATE "C" LIMIT $1
 
--- name: held_back
-SELECT * FROM {schema}.held_back($1::bigint, $2::integer)
+-- name: blocked_by_limits
+SELECT * FROM {schema}.blocked_by_limits($1::bigint, $2::integer)
 
--- name: forget_meters
-DELETE FROM {schema}.meters
+-- name: delete_idle_meters
+DELETE FROM {schema}.rate_meters
 WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM {schema}.meters WHERE tat <= {schema}.now_us($1::bigint) ORDER BY tat LIMIT $2
+    SELECT ctid FROM {schema}.rate_meters WHERE used_until <= {schema}.now_us($1::bigint) ORDER BY used_until LIMIT $2
     FOR UPDATE SKIP LOCKED
 ))
 
--- name: forget_pauses
+-- name: delete_ended_pauses
 -- Those that have ended. A row that says nothing would make every claim look at it.
 DELETE FROM {schema}.topics WHERE limits IS NULL AND paused_until <= {schema}.now_us($1::bigint)
 

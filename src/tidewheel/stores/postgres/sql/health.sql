@@ -1,13 +1,13 @@
--- What the server tells about itself. No table of anybody is read, but for a single row of ours. Times as microseconds.
+-- What the server reports about itself. No table is read, except a single row of ours. Times as microseconds.
 
 -- name: settings
 SELECT name, current_setting(name) FROM unnest($1::text[]) AS n(name)
 
--- name: pins
--- Who holds a snapshot or a transaction id that vacuum of this database has to respect. Vacuum itself is nobody's pin,
--- and a query's helpers hold what their leader does. Senders of the log to standbys have no transaction: see slots.
--- What other roles do is hidden from those who are not members of pg_read_all_stats: then there is a row that tells
--- only how many sessions that are.
+-- name: held_snapshots
+-- Who holds a snapshot or a transaction id that vacuum of this database has to respect. Vacuum itself holds nothing
+-- back, and a query's helpers hold what their leader does. Senders of the log to standbys have no transaction: see
+-- replication_slots. What other roles do is hidden from roles that are not members of pg_read_all_stats: then one row
+-- says only how many sessions there are.
 (SELECT (extract(epoch FROM xact_start) * 1000000)::bigint AS since,
         extract(epoch FROM clock_timestamp() - xact_start)::double precision AS held,
         pid, usename::text, application_name, host(client_addr), state,
@@ -30,7 +30,7 @@ HAVING count(*) > 0
 -- As a statement has it.
 SELECT quote_ident(current_user)
 
--- name: prepared
+-- name: prepared_transactions
 SELECT (extract(epoch FROM prepared) * 1000000)::bigint,
        extract(epoch FROM clock_timestamp() - prepared)::double precision, gid, owner::text, age(transaction)
 FROM pg_prepared_xacts
@@ -38,7 +38,7 @@ WHERE database = current_database()
     AND clock_timestamp() - prepared >= make_interval(secs => $1::double precision)
 ORDER BY prepared LIMIT $2::integer
 
--- name: slots
+-- name: replication_slots
 -- xmin is what a standby holds; catalog_xmin, of logical slots, concerns the catalogues alone. A slot in use moves
 -- with its standby; one far behind is what keeps rows for ever. A standby without a slot (hot_standby_feedback) holds
 -- its xmin in the sender's session, which is as old as the connection and says nothing of how long.
@@ -59,7 +59,7 @@ FROM pg_stat_user_tables
 WHERE schemaname = $1 AND n_dead_tup >= $2::bigint AND n_dead_tup >= n_live_tup * $3::double precision
 ORDER BY n_dead_tup DESC LIMIT $4::integer
 
--- name: sparse
+-- name: mostly_empty_tables
 -- Of a row longer than 2 kB the long values are stored apart, so four rows fill a page at least: a table with fewer
 -- of them is mostly empty. Only what the server has counted is asked, no table is read.
 SELECT relname::text, pg_relation_size(relid), n_live_tup
@@ -68,18 +68,20 @@ WHERE schemaname = $1 AND coalesce(last_analyze, last_autoanalyze, last_vacuum, 
     AND pg_relation_size(relid) >= greatest($2::bigint, (n_live_tup + n_dead_tup) * 8192)
 ORDER BY 2 DESC LIMIT $3::integer
 
--- name: overdue
+-- name: overdue_pruning
 SELECT p.prune_at, n.now
 FROM (SELECT {schema}.now_us($1::bigint) AS now) AS n
     LEFT JOIN LATERAL (
-        SELECT q.prune_at FROM {schema}.prunable q WHERE q.prune_at <= n.now ORDER BY q.prune_at, q.number LIMIT 1
+        SELECT q.prune_at FROM {schema}.retention_queue q WHERE q.prune_at <= n.now ORDER BY q.prune_at,
+               q.number LIMIT 1
     ) AS p ON true
 
 -- name: notifications
 SELECT pg_notification_queue_usage()
 
 -- name: connections
--- Also those of which nothing else is told. Some are reserved for superusers and, since 16, for a role of their own.
+-- Also sessions of which nothing else is visible. Some are reserved for superusers and, since 16, for a role of their
+-- own.
 SELECT count(*)::integer,
        current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
        - coalesce(current_setting('reserved_connections', true), '0')::integer

@@ -1,4 +1,4 @@
--- What the other functions are made of: time, buckets, endings, folding.
+-- What the other functions are made of: time, buckets, the end of a job, rolling up counters.
 --
 -- Functions called by Tidewheel pin their plans and settings (SET … below each), so that neither statistics nor a
 -- pooler that forgets session settings can change how they run. Those called only by other functions do not:
@@ -22,8 +22,8 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM generate_series(1, 200) AS b
 $$;
 
--- A value all jobs share, once for each of them.
-CREATE FUNCTION spread(p_values anyarray, p_number integer) RETURNS anyarray
+-- Repeat a value that all jobs share, once for each of them.
+CREATE FUNCTION repeat_single_value(p_values anyarray, p_number integer) RETURNS anyarray
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN CASE WHEN cardinality(p_values) = 1 THEN array_fill(p_values[1], ARRAY[p_number]) ELSE p_values END;
@@ -59,40 +59,43 @@ DECLARE
     v_prune_at bigint;
 BEGIN
     DELETE FROM jobs WHERE id = p_id RETURNING * INTO STRICT job;
-    -- One that others run after stays as long as they do.
-    v_prune_at := CASE WHEN p_buried OR job.awaited THEN NULL
+    -- A job with dependents stays as long as they do.
+    v_prune_at := CASE WHEN p_buried OR job.has_dependents THEN NULL
                        WHEN p_state = 4 THEN p_now + job.retention_failed_us
                        ELSE p_now + job.retention_us END;
-    INSERT INTO finished (
+    INSERT INTO finished_jobs (
         id, number, priority, run_at, created_at, finished_at, prune_at, fence, claimed_at, started_at,
         timeout_us, lease_us, retention_us, retention_failed_us, attempt, max_attempts,
-        reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, awaited, body_apart,
+        reserves, timeouts, releases, buries, kicks, touches, state, key_until, format, buried, has_dependents,
+        has_separate_body,
         topic, task, tenant, worker, retry, key, correlation_id, user_id, service_id, limit_key, headers,
         error_summary, payload, raw
     ) VALUES (
-        job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at, job.fence,
+        job.id, job.number, coalesce(p_priority, job.priority), job.run_at, job.created_at, p_now, v_prune_at,
+        job.fence,
         job.claimed_at, coalesce(p_started_at, job.started_at),
         job.timeout_us, job.lease_us, job.retention_us, job.retention_failed_us, p_attempt, job.max_attempts,
         job.reserves, coalesce(job.timeouts + p_timeouts, nullif(p_timeouts, 0)), job.releases,
         CASE WHEN p_buried THEN coalesce(job.buries, 0) + 1 ELSE job.buries END, job.kicks, job.touches,
-        p_state, job.key_until, job.format, p_buried, job.awaited, job.body_apart,
+        p_state, job.key_until, job.format, p_buried, job.has_dependents, job.has_separate_body,
         job.topic, job.task, job.tenant, job.worker, job.retry, job.key, job.correlation_id, job.user_id,
         job.service_id, job.limit_key, job.headers, p_summary, job.payload, job.raw
     );
-    IF job.awaited THEN
-        INSERT INTO endings (parent, tenant, state) VALUES (job.id, job.tenant, p_state);
-        PERFORM set_config('tidewheel.ended', 'true', true); -- for whoever has called: see 0010
+    IF job.has_dependents THEN
+        INSERT INTO ended_parents (parent, tenant, state) VALUES (job.id, job.tenant, p_state);
+        PERFORM set_config('tidewheel.parents_ended', 'true', true); -- for the caller, see 10_dependencies.sql
     END IF;
     IF job.key_until = 1 THEN
-        DELETE FROM keys
+        DELETE FROM job_keys
         WHERE tenant = job.tenant AND scope = CASE job.task WHEN '' THEN job.topic ELSE job.task END
             AND key = job.key AND id = job.id;
     END IF;
     IF v_prune_at IS NOT NULL THEN
-        INSERT INTO prunable (prune_at, number, ids) VALUES (v_prune_at, job.number, ARRAY[job.id]);
+        INSERT INTO retention_queue (prune_at, number, ids) VALUES (v_prune_at, job.number, ARRAY[job.id]);
     END IF;
     IF NOT p_counted THEN
-        INSERT INTO tally (minute, tenant, topic, task, waiting, ready, running, failed, cancelled, did_fail, did_cancel)
+        INSERT INTO counter_deltas (minute, tenant, topic, task, waiting, ready, running, failed, cancelled,
+            failed_events, cancelled_events)
         VALUES (
             minute_of(p_now), job.tenant, job.topic, job.task,
             -(job.state = 0)::integer, -(job.state = 1)::integer, -(job.state = 2)::integer,
@@ -102,21 +105,21 @@ BEGIN
 END
 $$;
 
--- Add up what was appended. One at a time is enough; whoever comes second has nothing to do.
-CREATE FUNCTION fold() RETURNS bigint
+-- Roll up what was appended to counter_deltas. One at a time is enough; a second caller has nothing to do.
+CREATE FUNCTION roll_up_counters() RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_rows bigint;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock('tally'::regclass::oid::bigint) THEN
+    IF NOT pg_try_advisory_xact_lock('counter_deltas'::regclass::oid::bigint) THEN
         RETURN 0;
     END IF;
     WITH gone AS (
         -- Not all at once: what has gathered must never be more than one statement can do. But more than is appended
         -- from one time to the next (FOLD_AFTER in store.py, a few rows a job), or it would gather for good.
-        DELETE FROM tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM tally LIMIT 20000)) RETURNING *
+        DELETE FROM counter_deltas WHERE ctid = ANY (ARRAY(SELECT ctid FROM counter_deltas LIMIT 20000)) RETURNING *
     ), counted AS (
-        INSERT INTO counts AS c (tenant, topic, task, waiting, ready, running, completed, failed, cancelled)
+        INSERT INTO job_counts AS c (tenant, topic, task, waiting, ready, running, completed, failed, cancelled)
         SELECT tenant, topic, task, sum(waiting), sum(ready), sum(running), sum(completed), sum(failed),
                sum(cancelled)
         FROM gone GROUP BY tenant, topic, task
@@ -127,14 +130,15 @@ BEGIN
     ), happened AS (
         SELECT g.minute, m.metric, 0 AS bucket, m.n, m.total
         FROM (
-            SELECT minute, sum(did_enqueue) AS enqueued, sum(did_complete) AS completed, sum(did_fail) AS failed,
-                   sum(did_cancel) AS cancelled, sum(did_retry) AS retried, sum(run_total)::bigint AS run_total,
-                   sum(wait_total)::bigint AS wait_total
+            SELECT minute, sum(enqueued_events) AS enqueued, sum(completed_events) AS completed,
+                   sum(failed_events) AS failed,
+                   sum(cancelled_events) AS cancelled, sum(retried_events) AS retried, sum(run_us)::bigint AS run_us,
+                   sum(wait_us)::bigint AS wait_us
             FROM gone GROUP BY minute
         ) AS g, LATERAL (
             -- The sum of all durations sits in the first bucket; a bucket's own share is of no interest.
             VALUES (0, enqueued, 0), (1, completed, 0), (2, failed, 0), (3, cancelled, 0), (4, retried, 0),
-                   (5, 0, run_total), (6, 0, wait_total)
+                   (5, 0, run_us), (6, 0, wait_us)
         ) AS m(metric, n, total)
         WHERE m.n > 0 OR m.total > 0
         UNION ALL
@@ -144,20 +148,22 @@ BEGIN
         SELECT minute, 6, bucket, count(*), 0 FROM (SELECT minute, unnest(wait_buckets) AS bucket FROM gone) AS waits
         GROUP BY minute, bucket
     ), written AS (
-        INSERT INTO minutes AS m (minute, metric, bucket, n, total)
+        INSERT INTO minute_metrics AS m (minute, metric, bucket, n, total)
         SELECT minute, metric, bucket, sum(n), sum(total) FROM happened GROUP BY minute, metric, bucket
         ON CONFLICT (minute, metric, bucket) DO UPDATE
         SET n = m.n + excluded.n, total = m.total + excluded.total
     ), of_lanes AS (
-        INSERT INTO lane_minutes AS l (
+        INSERT INTO lane_minute_metrics AS l (
             minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
         )
-        SELECT minute, topic, task, sum(did_enqueue), sum(did_complete), sum(did_fail), sum(did_cancel),
-               sum(did_retry), coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_total), 0)::bigint,
-               coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_total), 0)::bigint
+        SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events),
+               sum(cancelled_events),
+               sum(retried_events), coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_us), 0)::bigint,
+               coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_us), 0)::bigint
         FROM gone
         -- What only moved jobs between states, as every claim does, tells nothing here.
-        WHERE did_enqueue > 0 OR did_complete > 0 OR did_fail > 0 OR did_cancel > 0 OR did_retry > 0
+        WHERE enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0
+            OR retried_events > 0
             OR wait_buckets IS NOT NULL
         GROUP BY minute, topic, task
         ON CONFLICT (minute, topic, task) DO UPDATE

@@ -1,10 +1,10 @@
--- Tables. The functions that work on them follow in later steps. Columns mean what they mean on SQLite
+-- Tables. The functions that work on them follow in the other parts of this step. Columns mean what they mean on SQLite
 -- (docs/decisions/0002-schema.md); docs/decisions/0016-postgresql-schema.md says why the tables differ.
--- Everything is made in the first schema of search_path, which migrating.py sets.
+-- Everything is made in the first schema of search_path, which schema.py sets.
 -- Times are microseconds since 1970. Durations end in _us. State codes:
 --   0 waiting (delayed or blocked)   1 ready   2 running   3 completed   4 failed   5 cancelled
 
--- A fence is 64 times its value of the sequence, and for packed jobs (see packs) the place in the pack.
+-- A fence is 64 times a value of the sequence, plus the place in the batch for jobs that share a row (leased_batches).
 -- No CACHE: values handed out in advance to another session would break first-in first-out, and a fence would
 -- not grow from one claim of a job to the next.
 CREATE SEQUENCE numbers;
@@ -26,7 +26,7 @@ CREATE TABLE jobs (
     lease_us            bigint,
     retention_us        bigint,
     retention_failed_us bigint,
-    claimer             bigint, -- the handle it was granted through: two workers may have one name
+    store_handle        bigint, -- the handle it was granted through: two workers may have one name
     attempt             integer  NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     max_attempts        integer,
     blocked             integer  NOT NULL DEFAULT 0,
@@ -40,10 +40,10 @@ CREATE TABLE jobs (
     key_until           smallint,
     format              smallint NOT NULL CHECK (format IN (0, 1)), -- 0 json, 1 bytes
     suspect             boolean  NOT NULL DEFAULT false,
-    counts_if_lost       boolean  NOT NULL DEFAULT false,
+    counts_if_lost      boolean  NOT NULL DEFAULT false,
     cancel_requested    boolean  NOT NULL DEFAULT false,
-    body_apart          boolean  NOT NULL DEFAULT false,
-    awaited             boolean  NOT NULL DEFAULT false, -- there are jobs that run after it
+    has_separate_body   boolean  NOT NULL DEFAULT false,
+    has_dependents      boolean  NOT NULL DEFAULT false, -- there are jobs that run after it
     topic               text     NOT NULL,
     task                text     NOT NULL,
     tenant              text     NOT NULL,
@@ -74,7 +74,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (topic, task, (-priority), number) WHERE state = 1;
 -- A million delayed jobs cost a claim one look at the left end of this.
 CREATE INDEX jobs_waiting ON jobs (run_at) WHERE state = 0 AND blocked = 0;
--- Those of one topic, for who pulls jobs by hand. The tenant is there to be passed over without a look at the row.
+-- Those of one topic, for programs that pull jobs by hand. The tenant is there to be passed over without a look at the
+-- row.
 CREATE INDEX jobs_delayed ON jobs (topic, run_at, number, tenant) WHERE state = 0 AND blocked = 0;
 CREATE INDEX jobs_blocked ON jobs (number) WHERE blocked > 0;
 CREATE INDEX jobs_leased ON jobs (leased_until) WHERE state = 2;
@@ -82,52 +83,52 @@ CREATE INDEX jobs_expiring ON jobs (expires_at, number) WHERE expires_at IS NOT 
 -- For people: newest first.
 CREATE INDEX jobs_number ON jobs (number);
 -- Delayed jobs by lane. Jobs that are due at once pay nothing for it.
-CREATE INDEX jobs_later ON jobs (topic, task, number) WHERE state = 0;
+CREATE INDEX jobs_pending_by_lane ON jobs (topic, task, number) WHERE state = 0;
 -- Nor do jobs of the root tenant, where there is no other.
 CREATE INDEX jobs_tenant ON jobs (tenant, number) WHERE tenant <> 'root';
 CREATE INDEX jobs_retrying ON jobs (number) WHERE attempt > 0 AND state < 2;
 CREATE INDEX jobs_correlation ON jobs (correlation_id, number) WHERE correlation_id IS NOT NULL;
 CREATE INDEX jobs_key ON jobs (key, number) WHERE key IS NOT NULL;
--- Due jobs that were delayed once: with the lanes' heads this gives the longest wait without a scan.
+-- Due jobs that were delayed once: with the first jobs of the lanes this gives the longest wait without a scan.
 CREATE INDEX jobs_promoted ON jobs (run_at) WHERE run_at > created_at AND state = 1;
 -- What runs of limited topics, to be counted. Jobs of other topics without a limit key are in none of these three.
 CREATE INDEX jobs_limited ON jobs (topic, tenant, limit_key) WHERE state = 2 AND limit_key IS NOT NULL;
 -- Due jobs by key, so that those of a key without room are passed over together.
-CREATE INDEX jobs_lines ON jobs (topic, task, tenant, limit_key, (-priority), number)
+CREATE INDEX jobs_by_limit_key ON jobs (topic, task, tenant, limit_key, (-priority), number)
     WHERE state = 1 AND limit_key IS NOT NULL;
--- Who is first in strict order, of those that do not run. state + 0: for who asks in these words only. To the planner
--- it would otherwise look as good as the two above, where it would be read from end to end.
-CREATE INDEX jobs_in_order ON jobs (topic, tenant, limit_key, number)
+-- The first job of a key in strict order, of those that do not run. state + 0: only queries with the same words use it.
+-- To the planner it would otherwise look as good as the two above, where it would be read from end to end.
+CREATE INDEX jobs_in_key_order ON jobs (topic, tenant, limit_key, number)
     WHERE limit_key IS NOT NULL AND (state + 0 = 1 OR state + 0 = 0 AND reserves > 0);
 
--- Jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row with its
--- index entries for each would cost more than everything else that is done for them. As soon as anything but its
--- completion is to be written about a packed job, it moves back to jobs (unpack). All of a pack are of one tenant.
--- Jobs with a key, a limit key or a lease of their own length are never packed, nor are those that others run after.
-CREATE TABLE packs (
-    pack         bigint PRIMARY KEY, -- fence / 64
+-- Running jobs that were claimed together, up to 63 in one row. Most jobs are settled within milliseconds, and a row
+-- with its index entries for each would cost more than everything else that is done for them. Before anything but its
+-- completion is written about such a job, it moves back to jobs (unbatch). All jobs of a batch are of one tenant. Jobs
+-- with a key, a limit key or a lease of their own length are never put into a batch, nor are those with dependents.
+CREATE TABLE leased_batches (
+    batch        bigint PRIMARY KEY, -- fence / 64
     leased_until bigint NOT NULL,
     claimed_at   bigint NOT NULL,
-    claimer      bigint NOT NULL,
-    held         bigint NOT NULL, -- bit 1 for the first job, while it is in the pack, and so on
+    store_handle bigint NOT NULL,
+    held_mask    bigint NOT NULL, -- bit 1 is set while the first job is in the batch, and so on
     tenant       text   NOT NULL,
     worker       text   NOT NULL,
     ids          uuid[] NOT NULL,
     last_id      uuid   NOT NULL, -- the greatest of them
     jobs         jobs[] NOT NULL  -- as they were before they were claimed
 ) WITH (
-    fillfactor = 70, -- held changes
+    fillfactor = 70, -- held_mask changes
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 5000,
     toast.autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
-ALTER TABLE packs ALTER COLUMN jobs SET STORAGE EXTERNAL;
-CREATE INDEX packs_leased ON packs (leased_until);
--- Ids grow with time: only a pack whose last is not before a new one can hold it, and there is rarely any.
-CREATE INDEX packs_last_id ON packs (last_id);
+ALTER TABLE leased_batches ALTER COLUMN jobs SET STORAGE EXTERNAL;
+CREATE INDEX leased_batches_leased ON leased_batches (leased_until);
+-- Ids grow with time: only a batch whose last id is not before a new one can hold it, and there is rarely any.
+CREATE INDEX leased_batches_last_id ON leased_batches (last_id);
 
 -- Finished jobs: written once, read by people, removed when their time is over.
-CREATE TABLE finished (
+CREATE TABLE finished_jobs (
     id                  uuid     PRIMARY KEY,
     number              bigint   NOT NULL,
     priority            bigint   NOT NULL,
@@ -154,8 +155,8 @@ CREATE TABLE finished (
     key_until           smallint,
     format              smallint NOT NULL,
     buried              boolean  NOT NULL DEFAULT false,
-    awaited             boolean  NOT NULL DEFAULT false,
-    body_apart          boolean  NOT NULL,
+    has_dependents      boolean  NOT NULL DEFAULT false,
+    has_separate_body   boolean  NOT NULL,
     topic               text     NOT NULL,
     task                text     NOT NULL,
     tenant              text     NOT NULL,
@@ -176,26 +177,26 @@ CREATE TABLE finished (
     -- What is waiting for it is a tenth more room, filled again afterwards.
     autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05, vacuum_truncate = off
 );
-ALTER TABLE finished ALTER COLUMN result SET STORAGE EXTERNAL;
-CREATE INDEX finished_number ON finished (number);
-CREATE INDEX finished_lane ON finished (topic, task, number);
-CREATE INDEX finished_tenant ON finished (tenant, number) WHERE tenant <> 'root';
-CREATE INDEX finished_badly ON finished (state, number) WHERE state > 3;
+ALTER TABLE finished_jobs ALTER COLUMN result SET STORAGE EXTERNAL;
+CREATE INDEX finished_jobs_number ON finished_jobs (number);
+CREATE INDEX finished_jobs_lane ON finished_jobs (topic, task, number);
+CREATE INDEX finished_jobs_tenant ON finished_jobs (tenant, number) WHERE tenant <> 'root';
+CREATE INDEX finished_jobs_failed_or_cancelled ON finished_jobs (state, number) WHERE state > 3;
 -- In the order in which they are kicked.
-CREATE INDEX finished_failed ON finished (topic, finished_at, number, tenant) WHERE state = 4;
-CREATE INDEX finished_correlation ON finished (correlation_id, number) WHERE correlation_id IS NOT NULL;
-CREATE INDEX finished_key ON finished (key, number) WHERE key IS NOT NULL;
+CREATE INDEX finished_jobs_failed ON finished_jobs (topic, finished_at, number, tenant) WHERE state = 4;
+CREATE INDEX finished_jobs_correlation ON finished_jobs (correlation_id, number) WHERE correlation_id IS NOT NULL;
+CREATE INDEX finished_jobs_key ON finished_jobs (key, number) WHERE key IS NOT NULL;
 
--- When finished jobs are to go: those that were finished together in one row, because an index of prune_at would cost
--- each of them as much as its own row does. A job that was requeued or deleted since is simply not found. number: the
--- smallest, for the order of jobs whose time is the same.
-CREATE TABLE prunable (
+-- When finished jobs are to be pruned: those that were finished together in one row, because an index of prune_at
+-- would cost each of them as much as its own row does. A job that was requeued or deleted since is simply not found.
+-- number: the smallest, for the order of jobs whose time is the same.
+CREATE TABLE retention_queue (
     prune_at bigint NOT NULL,
     number   bigint NOT NULL,
     ids      uuid[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
-ALTER TABLE prunable ALTER COLUMN ids SET STORAGE EXTERNAL;
-CREATE INDEX prunable_next ON prunable (prune_at, number);
+ALTER TABLE retention_queue ALTER COLUMN ids SET STORAGE EXTERNAL;
+CREATE INDEX retention_queue_next ON retention_queue (prune_at, number);
 
 -- Bodies too large to be copied whenever their row is written. Not compressed: that costs more than it saves.
 -- Where a job's tenant is written beside its id, here and below, it is for row-level security, which asks each row by
@@ -249,34 +250,35 @@ CREATE TABLE steps (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 ALTER TABLE steps ALTER COLUMN output SET STORAGE EXTERNAL;
 
--- Who runs after whom: kept as long as the child is. waits: it has not been told yet that the parent has ended. The tenant
--- is part of the key because callers write here, and asked for with every id.
+-- Which jobs run after which: kept as long as the child is. unresolved: the child still waits for this parent. The
+-- tenant is part of the key because callers write here, and asked for with every id.
 CREATE TABLE dependencies (
-    child   uuid    NOT NULL,
-    parent  uuid    NOT NULL,
-    tenant  text    NOT NULL, -- of both
-    place   integer NOT NULL, -- in the order in which they were named
-    any_end boolean NOT NULL, -- after_any
-    waits   boolean NOT NULL,
+    child      uuid    NOT NULL,
+    parent     uuid    NOT NULL,
+    tenant     text    NOT NULL, -- of both
+    position   integer NOT NULL, -- in the order in which they were named
+    after_any  boolean NOT NULL,
+    unresolved boolean NOT NULL,
     PRIMARY KEY (child, parent, tenant)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, vacuum_truncate = off);
 CREATE INDEX dependencies_parent ON dependencies (parent, child);
-CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE waits;
+CREATE INDEX dependencies_waiting ON dependencies (parent, child) WHERE unresolved;
 
--- Parents that have ended, until all who wait for them are told: nearly always empty. State 6: deleted before it had
--- ended; NULL: all are told, and it may be that nobody runs after it any more. No key: nobody waits to write here.
-CREATE TABLE endings (
-    parent uuid NOT NULL,
-    tenant text NOT NULL,
+-- Parents that have ended, until all jobs that wait for them are released or cancelled: nearly always empty. State 6:
+-- it was deleted before it had ended; NULL: nothing waits for it any more, and it may have no dependents left. There
+-- is no primary key, so that no writer waits for another here.
+CREATE TABLE ended_parents (
+    parent uuid     NOT NULL,
+    tenant text     NOT NULL,
     state  smallint CHECK (state BETWEEN 3 AND 6)
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off
 );
-CREATE INDEX endings_parent ON endings (parent) WHERE state IS NOT NULL;
-CREATE INDEX endings_looked_for ON endings (parent) WHERE state IS NULL;
+CREATE INDEX ended_parents_parent ON ended_parents (parent) WHERE state IS NOT NULL;
+CREATE INDEX ended_parents_unreferenced ON ended_parents (parent) WHERE state IS NULL;
 
-CREATE TABLE keys (
+CREATE TABLE job_keys (
     tenant text NOT NULL,
     scope  text NOT NULL, -- the task, or the topic of a job without one
     key    text NOT NULL,
@@ -287,55 +289,55 @@ CREATE TABLE keys (
 CREATE TABLE topics (
     topic        text    PRIMARY KEY,
     paused_until bigint,
-    fair         boolean NOT NULL DEFAULT false, -- as in limits, for those who may not read whose share is how large
+    fair         boolean NOT NULL DEFAULT false, -- as in limits, for roles that may not read the shares of tenants
     limits_at    bigint, -- when those were set
-    limits       jsonb   -- as limits.py has it
+    limits       jsonb   -- as stores/limit_check.py reads it
 );
 
 -- How far the rates of limited topics are used up: of a topic (tenant and key empty) or of a key. Rows whose moment has
 -- passed mean nothing.
-CREATE TABLE meters (
-    topic     text   NOT NULL,
-    tenant    text   NOT NULL,
-    limit_key text   NOT NULL,
-    tat       bigint NOT NULL,
+CREATE TABLE rate_meters (
+    topic      text   NOT NULL,
+    tenant     text   NOT NULL,
+    limit_key  text   NOT NULL,
+    used_until bigint NOT NULL,
     PRIMARY KEY (topic, tenant, limit_key)
 ) WITH (fillfactor = 50);
-CREATE INDEX meters_over ON meters (tat);
+CREATE INDEX rate_meters_used_until ON rate_meters (used_until);
 
--- What every write appends instead of changing a counter that all of them would queue up for. Folded into
--- counts and minutes by whoever has written a while; statistics add up both.
-CREATE TABLE tally (
-    minute       bigint NOT NULL,
-    tenant       text   NOT NULL,
-    topic        text   NOT NULL,
-    task         text   NOT NULL,
+-- What every write appends instead of changing a counter that all writers would queue up for. Stores that have written
+-- for a while roll it up into job_counts, minute_metrics and lane_minute_metrics; statistics add up both.
+CREATE TABLE counter_deltas (
+    minute           bigint  NOT NULL,
+    tenant           text    NOT NULL,
+    topic            text    NOT NULL,
+    task             text    NOT NULL,
     -- how many more jobs are in each state now
-    waiting      integer NOT NULL DEFAULT 0,
-    ready        integer NOT NULL DEFAULT 0,
-    running      integer NOT NULL DEFAULT 0,
-    completed    integer NOT NULL DEFAULT 0,
-    failed       integer NOT NULL DEFAULT 0,
-    cancelled    integer NOT NULL DEFAULT 0,
+    waiting          integer NOT NULL DEFAULT 0,
+    ready            integer NOT NULL DEFAULT 0,
+    running          integer NOT NULL DEFAULT 0,
+    completed        integer NOT NULL DEFAULT 0,
+    failed           integer NOT NULL DEFAULT 0,
+    cancelled        integer NOT NULL DEFAULT 0,
     -- what happened
-    did_enqueue  integer NOT NULL DEFAULT 0,
-    did_complete integer NOT NULL DEFAULT 0,
-    did_fail     integer NOT NULL DEFAULT 0,
-    did_cancel   integer NOT NULL DEFAULT 0,
-    did_retry    integer NOT NULL DEFAULT 0,
+    enqueued_events  integer NOT NULL DEFAULT 0,
+    completed_events integer NOT NULL DEFAULT 0,
+    failed_events    integer NOT NULL DEFAULT 0,
+    cancelled_events integer NOT NULL DEFAULT 0,
+    retried_events   integer NOT NULL DEFAULT 0,
     -- how long it took: the sum, and the bucket of each (stores/reports.py)
-    run_total    bigint,
-    run_buckets  smallint[],
-    wait_total   bigint,
-    wait_buckets smallint[]
+    run_us           bigint,
+    run_buckets      smallint[],
+    wait_us          bigint,
+    wait_buckets     smallint[]
 ) WITH (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000000
-    -- Its pages are given back, unlike those of others: it is read from end to end, and after a burst in many
-    -- topics nearly all of it is empty. Vacuum does not queue for the lock, and lets go when somebody waits.
+    -- Its pages are given back, unlike those of others: it is read from end to end, and after a burst in many topics
+    -- nearly all of it is empty. Vacuum does not queue for the lock, and gives up when another session waits.
 );
 
-CREATE TABLE counts (
+CREATE TABLE job_counts (
     tenant    text   NOT NULL,
     topic     text   NOT NULL,
     task      text   NOT NULL,
@@ -351,7 +353,7 @@ CREATE TABLE counts (
 -- What happened, by minute: counts (bucket 0) and durations (bucket = see stores/reports.py). Metrics:
 --   0 enqueued   1 completed   2 failed   3 cancelled   4 retried   5 run time   6 wait time
 -- Of all topics together: an hour is a few thousand rows, however many topics there are.
-CREATE TABLE minutes (
+CREATE TABLE minute_metrics (
     minute bigint   NOT NULL,
     metric smallint NOT NULL,
     bucket smallint NOT NULL,
@@ -361,7 +363,7 @@ CREATE TABLE minutes (
 ) WITH (fillfactor = 50);
 
 -- The same by lane, without the buckets: a row for each minute in which something happened, kept for six hours.
-CREATE TABLE lane_minutes (
+CREATE TABLE lane_minute_metrics (
     minute    bigint NOT NULL,
     topic     text   NOT NULL,
     task      text   NOT NULL,
@@ -387,8 +389,8 @@ CREATE TABLE workers (
     details    text    NOT NULL
 ) WITH (fillfactor = 50);
 
--- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON; nobody's in particular, so no tenant
--- is in them and callers under row-level security see none.
+-- Small things beside the jobs: keys, users, secrets, lines of the audit log. JSON. They belong to no tenant, so there
+-- is no column for it and callers under row-level security see none.
 CREATE TABLE documents (
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
@@ -403,37 +405,41 @@ CREATE INDEX documents_newest ON documents (kind, created_at, id);
 CREATE INDEX documents_expiring ON documents (expires_at, kind, id) WHERE expires_at IS NOT NULL;
 
 -- Jobs that have a row of their own, finished or not.
-CREATE VIEW unpacked_jobs WITH (security_invoker = true) AS
+CREATE VIEW single_row_jobs WITH (security_invoker = true) AS
 SELECT id, number, priority, run_at, created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at, fence,
        leased_until, claimed_at, started_at, expires_at, timeout_us, attempt, max_attempts, blocked, state,
-       key_until, format, cancel_requested, suspect, body_apart, false AS buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key_until, format, cancel_requested, suspect, has_separate_body, false AS buried, topic, task, tenant, worker,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases,
+       buries, kicks, touches,
        error_summary, payload, raw, NULL::text AS result
 FROM jobs
 UNION ALL
 SELECT id, number, priority, run_at, created_at, finished_at, prune_at, fence,
        NULL::bigint, claimed_at, started_at, NULL::bigint, timeout_us, attempt, max_attempts, 0, state,
-       key_until, format, false, false, body_apart, buried, topic, task, tenant, worker,
-       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases, buries, kicks, touches,
+       key_until, format, false, false, has_separate_body, buried, topic, task, tenant, worker,
+       key, correlation_id, user_id, service_id, limit_key, headers, retry, lease_us, reserves, timeouts, releases,
+       buries, kicks, touches,
        error_summary, payload, raw, result
-FROM finished;
+FROM finished_jobs;
 
--- Jobs that are packed. beside: the ids of the whole pack; to look for one there first saves unpacking all of them.
-CREATE VIEW packed_jobs WITH (security_invoker = true) AS
+-- Jobs in leased batches. batch_ids: the ids of the whole batch; looking for an id there first saves opening all of
+-- them.
+CREATE VIEW batched_jobs WITH (security_invoker = true) AS
 SELECT r.id, r.number, r.priority, r.run_at, r.created_at, NULL::bigint AS finished_at, NULL::bigint AS prune_at,
-       p.pack * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
+       p.batch * 64 + r.ordinality AS fence, p.leased_until, p.claimed_at, NULL::bigint AS started_at, r.expires_at,
        r.timeout_us, r.attempt + 1 AS attempt, r.max_attempts, r.blocked, 2::smallint AS state, r.key_until, r.format,
-       r.cancel_requested, r.suspect, r.body_apart, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
-       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us, r.reserves + 1 AS reserves, r.timeouts, r.releases,
+       r.cancel_requested, r.suspect, r.has_separate_body, false AS buried, r.topic, r.task, r.tenant, p.worker, r.key,
+       r.correlation_id, r.user_id, r.service_id, r.limit_key, r.headers, r.retry, r.lease_us,
+       r.reserves + 1 AS reserves, r.timeouts, r.releases,
        r.buries, r.kicks, r.touches, r.error_summary, r.payload, r.raw, NULL::text AS result,
-       p.ids AS beside
-FROM packs p, unnest(p.jobs) WITH ORDINALITY AS r
-WHERE p.pack > 0 -- all of them, through an index, where settings forbid to scan tables
-    AND (p.held >> r.ordinality::integer) & 1 = 1;
+       p.ids AS batch_ids
+FROM leased_batches p, unnest(p.jobs) WITH ORDINALITY AS r
+WHERE p.batch > 0 -- all of them, through an index, where settings forbid to scan tables
+    AND (p.held_mask >> r.ordinality::integer) & 1 = 1;
 
--- Every job, for those who read.
+-- Every job, for reading.
 CREATE VIEW all_jobs WITH (security_invoker = true) AS
-SELECT *, NULL::uuid[] AS beside FROM unpacked_jobs UNION ALL SELECT * FROM packed_jobs;
+SELECT *, NULL::uuid[] AS batch_ids FROM single_row_jobs UNION ALL SELECT * FROM batched_jobs;
 
 -- Every job without its bodies, in words and times, for people's own SQL and for dashboards. shown_state is the finest
 -- name of a state (docs/reference/states.md).

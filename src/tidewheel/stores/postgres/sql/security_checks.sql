@@ -1,5 +1,5 @@
 -- Whether row-level security is what `tidewheel migrate --rls` made, and roles are what they should be. Each statement
--- answers with one line for each problem. Only catalogues are read. $1 is the schema.
+-- returns one line for each problem. Only catalogues are read. $1 is the schema.
 
 -- name: roles_exist
 SELECT format('the role %s is missing; tidewheel migrate --rls makes it', n.name)
@@ -31,7 +31,7 @@ WHERE c.relnamespace = to_regnamespace(quote_ident($1::text)) AND c.relkind IN (
 
 -- name: values_guarded
 SELECT format('table %s has no policy tidewheel_api_values; tidewheel migrate --rls makes it', n.name)
-FROM unnest(ARRAY['jobs', 'finished', 'tally']) AS n(name)
+FROM unnest(ARRAY['jobs', 'finished_jobs', 'counter_deltas']) AS n(name)
 WHERE NOT EXISTS (
     SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
     WHERE c.relnamespace = to_regnamespace(quote_ident($1::text)) AND c.relname = n.name
@@ -39,14 +39,14 @@ WHERE NOT EXISTS (
         AND p.polroles = ARRAY[to_regrole('tidewheel_api')::oid]
 )
 
--- name: policies_ours
+-- name: no_foreign_policies
 -- A second permissive policy shows what the first one hides. Tables without tenants have theirs for callers, too.
 SELECT format('table %s has a policy %s that Tidewheel did not make; DROP POLICY %I ON %s', c.relname, p.polname,
               p.polname, c.oid::regclass)
 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
 WHERE c.relnamespace = to_regnamespace(quote_ident($1::text)) AND CASE p.polname
     WHEN 'tidewheel_worker' THEN false
-    WHEN 'tidewheel_api' THEN c.relname NOT IN ('schema_versions', 'topics', 'prunable') AND NOT EXISTS (
+    WHEN 'tidewheel_api' THEN c.relname NOT IN ('schema_versions', 'topics', 'retention_queue') AND NOT EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant' AND NOT a.attisdropped
     )
     WHEN 'tidewheel_api_values' THEN p.polpermissive
@@ -64,7 +64,7 @@ FROM pg_class c
 WHERE c.relnamespace = to_regnamespace(quote_ident($1::text)) AND c.relkind IN ('v', 'm')
     AND NOT coalesce(c.reloptions && ARRAY['security_invoker=true', 'security_invoker=on', 'security_invoker=1'], false)
 
--- name: callers_held
+-- name: callers_restricted
 -- Every role that is tidewheel_api, directly or by way of others, and what it must not be or have.
 WITH RECURSIVE callers (oid) AS (
     SELECT to_regrole('tidewheel_api')::oid
@@ -90,7 +90,8 @@ FROM callers c JOIN pg_roles r ON r.oid = c.oid, LATERAL (
     WHERE b.of = c.oid AND h.rolname IN ('tidewheel_owner', 'tidewheel_worker', 'pg_write_server_files',
                                          'pg_execute_server_program', 'pg_read_server_files')
     UNION ALL
-    SELECT format('the role %%1$s calls as tidewheel_api, but owns %s; tidewheel migrate --rls gives it to tidewheel_owner',
+    SELECT format('the role %%1$s calls as tidewheel_api, but owns %s; '
+                  'tidewheel migrate --rls gives it to tidewheel_owner',
                   string_agg(o.name, ', ' ORDER BY o.name))
     FROM (
         SELECT nspname::text AS name, nspowner AS owner FROM pg_namespace WHERE nspname = $1::text
@@ -123,8 +124,8 @@ FROM callers c JOIN pg_roles r ON r.oid = c.oid, LATERAL (
              OR has_any_column_privilege(c.oid, k.oid, 'SELECT, INSERT, UPDATE'))
 ) AS t
 
--- name: this_role_held
--- Whoever runs this is what workers run as, as far as can be told from here.
+-- name: this_role_restricted
+-- The role that runs this is taken for the one that workers use.
 SELECT CASE
     WHEN r.rolsuper THEN format(
         'this connection is of the superuser %s, whom no policy holds; run workers and doctors as a member of '

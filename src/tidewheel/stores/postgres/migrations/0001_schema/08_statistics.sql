@@ -1,4 +1,4 @@
--- Statistics: told from counters and from the ends of indexes, in one statement. Functions that are STABLE see what
+-- Statistics, from counters and from the ends of indexes, in one statement. Functions that are STABLE see what
 -- the statement that calls them sees, so that all of an answer is of one moment, without a transaction around it.
 
 -- How many jobs of each lane are in each state, and which topics are paused. As arrays, one for each column: they cost
@@ -25,10 +25,10 @@ BEGIN
                sum(c.failed)::bigint AS failed, sum(c.cancelled)::bigint AS cancelled
         FROM (
             SELECT topic, task, waiting, ready, running, completed, failed, cancelled
-            FROM counts WHERE p_tenant IS NULL OR tenant = p_tenant
+            FROM job_counts WHERE p_tenant IS NULL OR tenant = p_tenant
             UNION ALL
             SELECT topic, task, sum(waiting), sum(ready), sum(running), sum(completed), sum(failed), sum(cancelled)
-            FROM tally WHERE p_tenant IS NULL OR tenant = p_tenant GROUP BY topic, task
+            FROM counter_deltas WHERE p_tenant IS NULL OR tenant = p_tenant GROUP BY topic, task
         ) AS c
         GROUP BY c.topic, c.task
     ) AS l
@@ -44,7 +44,7 @@ SET enable_sort = off SET max_parallel_workers_per_gather = 0;
 
 -- When the ready job of these lanes that was never delayed and has waited longest became due. Such jobs are due in the
 -- order of their numbers.
-CREATE FUNCTION oldest_prompt(
+CREATE FUNCTION oldest_never_delayed(
     p_topics text[], p_tasks text[], p_tenant text, p_first_look integer, p_max_levels integer, p_max_steps integer
 ) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
@@ -53,9 +53,9 @@ DECLARE
     v_run_at bigint;
 BEGIN
     -- With many lanes, first among the oldest of all jobs: nearly always it is the very first that is not delayed. Not
-    -- beside a great many dead rows, which may be in front of it: forty cost as much as a lane, but only whoever passes
-    -- over them first pays for that, and most are in front of the lanes' jobs as well. A standby does not know how many
-    -- it has.
+    -- beside a great many dead rows, which may be in front of it: forty cost as much as a lane, but only the first scan
+    -- that passes over them pays for that, and most are in front of the lanes' jobs as well. A standby does not know
+    -- how many it has.
     IF v_lanes > 100 AND NOT pg_is_in_recovery() AND pg_stat_get_dead_tuples('jobs'::regclass) < 1000 * v_lanes THEN
         SELECT first.run_at INTO v_run_at
         FROM (
@@ -139,8 +139,8 @@ BEGIN
     ELSE
         o_delayed := 0;
         IF v_waiting > 0 THEN
-            -- Not those that are due, but that nobody has promoted, because no worker has claimed since; nor those
-            -- that wait for other jobs. Orders and OFFSET 0 name the index: other conditions would lead to others.
+            -- Not those that are due, but are not promoted yet, because no worker has claimed since; nor those that
+            -- wait for other jobs. Orders and OFFSET 0 name the index: other conditions would lead to others.
             SELECT v_waiting
                  - (SELECT count(*) FROM (SELECT j.tenant FROM jobs j
                                           WHERE j.state = 0 AND j.blocked = 0 AND j.run_at <= v_now
@@ -160,32 +160,35 @@ BEGIN
             (SELECT j.run_at FROM jobs j
              WHERE j.state = 1 AND j.run_at > j.created_at AND (p_tenant IS NULL OR j.tenant = p_tenant)
              ORDER BY j.run_at LIMIT 1),
-            oldest_prompt(v_ready_topics, v_ready_tasks, p_tenant, p_first_look, p_max_levels, p_max_steps)
+            oldest_never_delayed(v_ready_topics, v_ready_tasks, p_tenant, p_first_look, p_max_levels, p_max_steps)
         ) INTO o_oldest_due_at;
     END IF;
 
     IF p_tenant IS NULL THEN
         -- What was appended is read once, there may be a lot of it, and summed up by itself.
         WITH recent AS MATERIALIZED (
-            SELECT t.minute, t.did_enqueue, t.did_complete, t.did_fail, t.did_cancel, t.did_retry, t.run_total,
-                   t.run_buckets, t.wait_total, t.wait_buckets
-            FROM tally t WHERE t.minute >= v_since
+            SELECT t.minute, t.enqueued_events, t.completed_events, t.failed_events, t.cancelled_events,
+                   t.retried_events, t.run_us,
+                   t.run_buckets, t.wait_us, t.wait_buckets
+            FROM counter_deltas t WHERE t.minute >= v_since
         ), happened (minute, metric, bucket, n, total) AS (
             SELECT m.minute, m.metric::integer, 0, m.n, 0::bigint
-            FROM minutes m WHERE m.minute >= v_since AND m.metric < 5
+            FROM minute_metrics m WHERE m.minute >= v_since AND m.metric < 5
             UNION ALL
             SELECT NULL, m.metric, m.bucket, sum(m.n)::bigint, sum(m.total)::bigint
-            FROM minutes m WHERE m.minute >= v_since AND m.metric >= 5 GROUP BY m.metric, m.bucket
+            FROM minute_metrics m WHERE m.minute >= v_since AND m.metric >= 5 GROUP BY m.metric, m.bucket
             UNION ALL
             SELECT CASE WHEN e.metric < 5 THEN r.minute END, e.metric, 0, e.n, e.total
             FROM (
-                SELECT minute, sum(did_enqueue) AS enqueued, sum(did_complete) AS completed, sum(did_fail) AS failed,
-                       sum(did_cancel) AS cancelled, sum(did_retry) AS retried, sum(run_total)::bigint AS run_total,
-                       sum(wait_total)::bigint AS wait_total
+                SELECT minute, sum(enqueued_events) AS enqueued, sum(completed_events) AS completed,
+                       sum(failed_events) AS failed,
+                       sum(cancelled_events) AS cancelled, sum(retried_events) AS retried,
+                       sum(run_us)::bigint AS run_us,
+                       sum(wait_us)::bigint AS wait_us
                 FROM recent GROUP BY minute
             ) AS r, LATERAL (
                 VALUES (0, r.enqueued, 0), (1, r.completed, 0), (2, r.failed, 0), (3, r.cancelled, 0),
-                       (4, r.retried, 0), (5, 0, r.run_total), (6, 0, r.wait_total)
+                       (4, r.retried, 0), (5, 0, r.run_us), (6, 0, r.wait_us)
             ) AS e(metric, n, total)
             WHERE e.n > 0 OR e.total > 0
             UNION ALL

@@ -1,8 +1,8 @@
--- What operators ask. Bounded by the number of jobs that are looked at, or told from counters.
+-- What operators ask. Bounded by the number of jobs that are looked at, or taken from counters.
 
--- name: pin
--- The time everything else is told by, and settings for the transaction: limits are planned with their values, and what
--- statistics say does not make anybody read a whole table.
+-- name: begin_snapshot
+-- The time that all else in this transaction goes by, and settings for the transaction: limits are planned with their
+-- values, and what statistics say makes no query read a whole table.
 SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('max_parallel_workers_per_gather', '0', true),
        set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)
@@ -11,8 +11,8 @@ SELECT {schema}.now_us($1::bigint), set_config('enable_seqscan', 'off', true),
 SELECT o_topics, o_tasks, o_waiting, o_ready, o_running, o_completed, o_failed, o_cancelled
 FROM {schema}.lanes($1::bigint, $2::text)
 
--- name: due_but_waiting
--- Delayed jobs nobody has promoted yet, by lane. Not all of them: without workers there may be a million.
+-- name: unpromoted_by_lane
+-- Delayed jobs that are due and not promoted yet, by lane. Not all of them: without workers there may be a million.
 SELECT topic, task, count(*) FROM (
     SELECT j.topic, j.task FROM {schema}.jobs j
     WHERE j.state = 0 AND j.blocked = 0 AND j.run_at <= $1::bigint AND ($2::text IS NULL OR j.tenant = $2)
@@ -23,23 +23,25 @@ GROUP BY topic, task
 -- name: changes
 -- What was counted, and what was appended since. Not a statement by itself.
 SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
-FROM {schema}.lane_minutes WHERE minute >= $1::bigint
+FROM {schema}.lane_minute_metrics WHERE minute >= $1::bigint
 UNION ALL
-SELECT minute, topic, task, sum(did_enqueue), sum(did_complete), sum(did_fail), sum(did_cancel), sum(did_retry),
-       coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_total), 0)::bigint,
-       coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_total), 0)::bigint
-FROM {schema}.tally
-WHERE minute >= $1 AND (did_enqueue > 0 OR did_complete > 0 OR did_fail > 0 OR did_cancel > 0 OR did_retry > 0
+SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events), sum(cancelled_events),
+       sum(retried_events),
+       coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_us), 0)::bigint,
+       coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_us), 0)::bigint
+FROM {schema}.counter_deltas
+WHERE minute >= $1 AND (enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0
+    OR retried_events > 0
                         OR wait_buckets IS NOT NULL)
 GROUP BY minute, topic, task
 
--- name: happened
+-- name: lane_events
 SELECT topic, task, sum(enqueued)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint,
        sum(retried)::bigint, sum(runs)::bigint, sum(run_us)::bigint, sum(waits)::bigint, sum(wait_us)::bigint
 FROM ({changes}) AS c
 GROUP BY topic, task
 
--- name: minutes
+-- name: lane_minutes
 -- Of these lanes. One row each, with arrays: they cost the driver a fraction of what rows do.
 SELECT topic, task, array_agg(minute), array_agg(enqueued), array_agg(completed), array_agg(failed),
        array_agg(cancelled), array_agg(retried)
@@ -52,12 +54,13 @@ FROM (
 GROUP BY topic, task
 
 -- name: newest
--- The newest jobs, packed ones aside: those have no keys, and neither wait nor are finished. Not a statement by itself.
+-- The newest jobs, except those in batches: they have no keys, and neither wait nor are finished. Not a statement by
+-- itself.
 SELECT number, id, tenant, topic, task, key FROM (
     (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.jobs j
      WHERE $1::text IS NULL OR j.tenant = $1 ORDER BY j.number DESC LIMIT $2::bigint)
     UNION ALL
-    (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.finished j
+    (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.finished_jobs j
      WHERE $1 IS NULL OR j.tenant = $1 ORDER BY j.number DESC LIMIT $2)
 ) AS n
 ORDER BY number DESC LIMIT $2
@@ -70,7 +73,7 @@ SELECT number, id, tenant, topic, task, key FROM (
          AND (j.tenant, j.number) < ($1, 9223372036854775807)
      ORDER BY j.tenant DESC, j.number DESC LIMIT $2::bigint)
     UNION ALL
-    (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.finished j
+    (SELECT j.number, j.id, j.tenant, j.topic, j.task, j.key FROM {schema}.finished_jobs j
      WHERE j.tenant <> 'root' AND (j.tenant, j.number) > ($1, 0::bigint)
          AND (j.tenant, j.number) < ($1, 9223372036854775807)
      ORDER BY j.tenant DESC, j.number DESC LIMIT $2)
@@ -80,7 +83,7 @@ ORDER BY number DESC LIMIT $2
 -- name: durations
 SELECT topic, task, array_agg(finished_at - started_at), array_agg(started_at - run_at)
 FROM (
-    SELECT f.topic, f.task, f.started_at, f.finished_at, f.run_at FROM {schema}.finished f
+    SELECT f.topic, f.task, f.started_at, f.finished_at, f.run_at FROM {schema}.finished_jobs f
     WHERE f.state = 3 AND ($1::text IS NULL OR f.tenant = $1) ORDER BY f.number DESC LIMIT $2::bigint
 ) AS completed
 WHERE started_at IS NOT NULL
@@ -88,7 +91,7 @@ GROUP BY topic, task
 
 -- name: durations_of_tenant
 SELECT f.topic, f.task, array_agg(f.finished_at - f.started_at), array_agg(f.started_at - f.run_at)
-FROM ({newest_of_tenant}) AS n JOIN {schema}.finished f ON f.id = n.id
+FROM ({newest_of_tenant}) AS n JOIN {schema}.finished_jobs f ON f.id = n.id
 WHERE f.state = 3 AND f.started_at IS NOT NULL
 GROUP BY f.topic, f.task
 
@@ -98,19 +101,19 @@ GROUP BY f.topic, f.task
 SELECT f.topic, f.task, coalesce(f.error_summary, ''),
        CASE WHEN f.finished_at >= $2::bigint THEN least((f.finished_at - $2) * $3::bigint / $4::bigint, $3 - 1) END,
        count(*), min(f.finished_at), max(f.finished_at), max(f.number)
-FROM {schema}.finished f
+FROM {schema}.finished_jobs f
 WHERE f.state = 4 AND f.state > 3 AND f.number = ANY ($1::bigint[])
 GROUP BY 1, 2, 3, 4
 
 -- name: ids
--- Of failed jobs that were found to be somebody's already.
+-- Ids of failed jobs whose tenant was checked before.
 SELECT f.number, f.id
 FROM unnest($1::bigint[]) AS c(number)
     JOIN LATERAL (
-        SELECT * FROM {schema}.finished a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
+        SELECT * FROM {schema}.finished_jobs a WHERE a.number >= c.number ORDER BY a.number LIMIT 1
     ) AS f ON f.number = c.number
 
--- name: repeated_keys
+-- name: duplicate_keys
 SELECT max(number), count(*), tenant, (array_agg(topic ORDER BY number DESC))[1],
        (array_agg(task ORDER BY number DESC))[1], key, (array_agg(id ORDER BY number DESC))[1],
        (array_agg(id ORDER BY number))[1]
@@ -119,29 +122,30 @@ WHERE key IS NOT NULL
 GROUP BY tenant, CASE task WHEN '' THEN topic ELSE task END, key
 HAVING count(*) > 1
 
--- name: repeated_payloads
+-- name: duplicate_payloads
 -- Only bodies that are in the row: those are the ones that are short enough.
 SELECT max(number), count(*), tenant, topic, task, NULL, (array_agg(id ORDER BY number DESC))[1],
        (array_agg(id ORDER BY number))[1]
 FROM (
-    SELECT j.number, j.id, j.tenant, j.topic, j.task, j.format, j.body_apart, j.payload, j.raw FROM {schema}.jobs j
+    SELECT j.number, j.id, j.tenant, j.topic, j.task, j.format, j.has_separate_body, j.payload,
+           j.raw FROM {schema}.jobs j
     WHERE j.state < 2 AND ($1::text IS NULL OR j.tenant = $1) ORDER BY j.number DESC LIMIT $2::bigint
 ) AS pending
-WHERE NOT body_apart AND octet_length(payload) <= $3::integer OR octet_length(raw) <= $3
+WHERE NOT has_separate_body AND octet_length(payload) <= $3::integer OR octet_length(raw) <= $3
 GROUP BY tenant, topic, task, format, payload, raw
 HAVING count(*) > 1
 
--- name: repeated_payloads_of_tenant
+-- name: duplicate_payloads_of_tenant
 SELECT max(j.number), count(*), j.tenant, j.topic, j.task, NULL, (array_agg(j.id ORDER BY j.number DESC))[1],
        (array_agg(j.id ORDER BY j.number))[1]
 FROM ({newest_of_tenant}) AS n JOIN {schema}.jobs j ON j.id = n.id
-WHERE j.state < 2 AND NOT j.body_apart
+WHERE j.state < 2 AND NOT j.has_separate_body
     AND (octet_length(j.payload) <= $3::integer OR octet_length(j.raw) <= $3)
 GROUP BY j.tenant, j.topic, j.task, j.format, j.payload, j.raw
 HAVING count(*) > 1
 
 -- name: longest_running
--- Of finished jobs nobody looks at a single one: they have no lease, says the view.
+-- No finished job is read: the view says that they have no lease.
 SELECT {columns}
 FROM (
     SELECT * FROM {schema}.all_jobs r

@@ -1,4 +1,4 @@
--- Where the numbers of matching jobs come from, newest first. selecting.py puts these together: $1 is how many are
+-- Where the numbers of matching jobs come from, newest first. query_plan.py puts these together: $1 is how many are
 -- wanted, {above} and {below} are the numbers between which to look, {and} further conditions. {also} is what a search
 -- wants to know of each: a condition is read like a column, so that it is the reader who decides how long to go on.
 --
@@ -27,7 +27,7 @@ SELECT f.* FROM unnest({topics}, {tasks}) AS l(topic, task), LATERAL (
 ) AS f
 
 -- name: by_level
--- Ready jobs are kept by lane and priority, for those who claim.
+-- Ready jobs are indexed by lane and priority, for claims.
 SELECT f.* FROM unnest({topics}, {tasks}, {urgencies}) AS l(topic, task, urgency), LATERAL (
     SELECT j.number{also} FROM {schema}.jobs j
     WHERE j.state = 1 AND (j.topic, j.task, (-j.priority), j.number) > (l.topic, l.task, l.urgency, {above})
@@ -43,9 +43,9 @@ SELECT j.number{also} FROM (
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 
--- name: packed
+-- name: batched
 -- Running, too. Those that are there now will be gone in a moment, so there is no order to find them by.
-SELECT j.number{also} FROM (SELECT * FROM {schema}.packed_jobs OFFSET 0) AS j
+SELECT j.number{also} FROM (SELECT * FROM {schema}.batched_jobs OFFSET 0) AS j
 WHERE j.number > {above} AND j.number < {below} {and}
 ORDER BY j.number DESC LIMIT $1::bigint
 
@@ -68,21 +68,21 @@ WITH RECURSIVE levels (topic, task, urgency) AS (
 SELECT topic, task, urgency FROM levels LIMIT $3::integer
 
 -- name: lanes
--- The lanes there are, from counters: those of this topic, of this task, with jobs of this tenant, and, if told
--- so, with jobs that wait.
+-- The lanes there are, from counters: those of this topic, of this task, with jobs of this tenant, and, if asked, with
+-- jobs that wait.
 SELECT topic, task, sum(waiting + ready + running)::bigint AS unfinished,
        sum(completed + failed + cancelled)::bigint AS finished
 FROM (
-    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counts
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.job_counts
     UNION ALL
-    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.tally
+    SELECT tenant, topic, task, waiting, ready, running, completed, failed, cancelled FROM {schema}.counter_deltas
 ) AS changes
 WHERE ($1::text IS NULL OR topic = $1) AND ($2::text IS NULL OR task = $2)
 GROUP BY topic, task
 HAVING ($3::text IS NULL OR bool_or(tenant = $3)) AND (NOT $4::boolean OR sum(waiting) <> 0)
 LIMIT $5::integer
 
--- name: crowds
+-- name: row_estimates
 -- How many jobs there are, overall and of a tenant.
 SELECT coalesce(sum(unfinished), 0)::bigint, coalesce(sum(running), 0)::bigint, coalesce(sum(finished), 0)::bigint,
        coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
@@ -94,10 +94,10 @@ SELECT coalesce(sum(unfinished), 0)::bigint, coalesce(sum(running), 0)::bigint, 
 FROM (
     SELECT tenant, waiting + ready + running AS unfinished, running, completed + failed + cancelled AS finished,
            failed, cancelled
-    FROM {schema}.counts
+    FROM {schema}.job_counts
     UNION ALL
     SELECT tenant, waiting + ready + running, running, completed + failed + cancelled, failed, cancelled
-    FROM {schema}.tally
+    FROM {schema}.counter_deltas
 ) AS changes
 
 -- name: samples
@@ -108,7 +108,7 @@ FROM generate_series(0, $3::integer) AS i, LATERAL (
     WHERE j.number >= $1::bigint + (($2::bigint - $1) * i) / $3 ORDER BY j.number LIMIT 1
 ) AS s
 
--- name: ends
+-- name: first_and_last
 (SELECT number, created_at FROM {schema}.{table} ORDER BY number LIMIT 1)
 UNION ALL
 (SELECT number, created_at FROM {schema}.{table} ORDER BY number DESC LIMIT 1)

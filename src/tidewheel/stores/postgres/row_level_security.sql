@@ -1,8 +1,8 @@
--- Row-level security: roles, owners, rights and policies. Not a numbered step: it runs after them, whenever
--- `tidewheel migrate --rls` is called and with every step that is taken later, in the same transaction. Running it again
--- changes nothing that is as it should be. docs/decisions/0025-row-level-security.md has the reasons.
+-- Row-level security: roles, owners, rights and policies. Not a numbered step: it runs after the steps, whenever
+-- `tidewheel migrate --rls` is called and with every step that is taken later, in the same transaction. Running it
+-- again changes nothing that is as it should be. docs/decisions/0025-row-level-security.md has the reasons.
 
--- Who may do what. Nobody logs in as one of these; people make roles that do, and members of them.
+-- The three roles. None of them logs in; administrators make login roles as members of them.
 DO $$
 DECLARE
     v_name text;
@@ -13,10 +13,11 @@ BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', v_name);
             END IF;
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL; -- roles are the whole server's: in another database somebody made it this very moment
+            NULL; -- roles are the whole server's: another database may have made it this very moment
         END;
     END LOOP;
-    -- Whoever migrates must be able to change what the owner owns, and to see rows; FORCE hides them from owners, too.
+    -- The role that migrates must be able to change what the owner owns, and to see rows; FORCE hides them from owners,
+    -- too.
     FOREACH v_name IN ARRAY ARRAY['tidewheel_owner', 'tidewheel_worker'] LOOP
         IF NOT pg_has_role(v_name, 'USAGE') THEN
             EXECUTE format('GRANT %I TO CURRENT_USER', v_name);
@@ -25,9 +26,9 @@ BEGIN
 END
 $$;
 
--- All tables, before any of them is changed. Workers go on meanwhile, and take them in orders of their own: whoever waits
--- here for long gives all of them up and comes again, sooner than the server looks for a deadlock and ends somebody's
--- transaction (after a second, unless deadlock_timeout says otherwise).
+-- All tables, before any of them is changed. Workers go on meanwhile, and lock them in orders of their own. So after a
+-- short wait all locks are given up and taken again, sooner than the server looks for a deadlock and ends a transaction
+-- (after a second, unless deadlock_timeout says otherwise).
 DO $$
 DECLARE
     v_tables text := (
@@ -47,7 +48,7 @@ BEGIN
                 RAISE;
             END IF;
         END;
-        PERFORM pg_sleep(0.1); -- for those who had to wait
+        PERFORM pg_sleep(0.1); -- for sessions that had to wait
     END LOOP;
     PERFORM set_config('lock_timeout', v_patience, true);
 END
@@ -112,29 +113,29 @@ BEGIN
     END LOOP;
 END
 $$;
-REVOKE DELETE ON tally, counts FROM tidewheel_api; -- adding up is for those who see all
-GRANT INSERT ON jobs, finished, bodies, keys, dependencies, endings TO tidewheel_api;
+REVOKE DELETE ON counter_deltas, job_counts FROM tidewheel_api; -- only roles that see all tenants roll counters up
+GRANT INSERT ON jobs, finished_jobs, bodies, job_keys, dependencies, ended_parents TO tidewheel_api;
 -- on_duplicate="replace", kicks, and requests to cancel. No lease, fence or attempt can be written.
-GRANT UPDATE (state, priority, run_at, expires_at, format, body_apart, payload, raw, cancel_requested, kicks,
-              awaited, blocked)
+GRANT UPDATE (state, priority, run_at, expires_at, format, has_separate_body, payload, raw, cancel_requested, kicks,
+              has_dependents, blocked)
     ON jobs TO tidewheel_api;
 -- To lock a row one must be allowed to change some column of it; this one only says who ran the job.
-GRANT UPDATE (worker, awaited, prune_at) ON finished TO tidewheel_api; -- the others: jobs that run after it
-GRANT UPDATE (waits) ON dependencies TO tidewheel_api;
-GRANT UPDATE (state) ON endings TO tidewheel_api;
+GRANT UPDATE (worker, has_dependents, prune_at) ON finished_jobs TO tidewheel_api; -- the others: jobs that run after it
+GRANT UPDATE (unresolved) ON dependencies TO tidewheel_api;
+GRANT UPDATE (state) ON ended_parents TO tidewheel_api;
 GRANT UPDATE (percent, message, stage, updated_at) ON progress TO tidewheel_api; -- requeue: the checkpoint stays
-GRANT UPDATE (held) ON packs TO tidewheel_api; -- a packed job that is to be cancelled leaves its pack
+GRANT UPDATE (held_mask) ON leased_batches TO tidewheel_api; -- a job that is to be cancelled leaves its batch
 -- Counts and events, no durations: those are added up for everybody, and must be true.
-GRANT INSERT (minute, tenant, topic, task, waiting, ready, running, completed, failed, cancelled, did_enqueue,
-              did_cancel)
-    ON tally TO tidewheel_api;
-GRANT INSERT ON prunable TO tidewheel_api;
+GRANT INSERT (minute, tenant, topic, task, waiting, ready, running, completed, failed, cancelled, enqueued_events,
+              cancelled_events)
+    ON counter_deltas TO tidewheel_api;
+GRANT INSERT ON retention_queue TO tidewheel_api;
 -- Nothing on documents: they hold keys, users and secrets.
 GRANT SELECT (topic, paused_until, fair) ON topics TO tidewheel_api; -- not the shares of other tenants
-GRANT SELECT ON minutes, lane_minutes, schema_versions TO tidewheel_api;
+GRANT SELECT ON minute_metrics, lane_minute_metrics, schema_versions TO tidewheel_api;
 GRANT USAGE ON SEQUENCE numbers TO tidewheel_api;
--- What the verbs of callers call; not claim, settle, rescue, prune and the like. Functions run with the rights of
--- whoever calls them, so this is the second fence, not the first.
+-- What the verbs of callers call; not claim, settle, rescue, prune and the like. Functions run with the rights of their
+-- caller, so this is the second fence, not the first.
 DO $$
 DECLARE
     v_function regprocedure;
@@ -142,12 +143,16 @@ BEGIN
     FOR v_function IN
         SELECT oid FROM pg_proc
         WHERE pronamespace = current_schema()::regnamespace AND proname IN (
-            'now_us', 'minute_of', 'spread', 'enqueue', 'enqueue_given', 'get_given', 'limits_given', 'jobs_by_topic',
-            'records', 'hint', 'replace_job', 'has_saved', 'in_view', 'are_packed', 'requeue', 'cancel', 'take_back', 'remove',
-            'forget',
-            'state_of', 'count_moved', 'finish', 'hold_endings', 'unpack', 'take_out', 'lanes', 'stats', 'oldest_prompt',
-            'kick', 'kick_jobs', 'head_of', 'tasks_of', 'depths', 'attach', 'release', 'released', 'parent_failed',
-            'unpack_jobs', 'unawait', 'unrelate', 'wait_again', 'parents_of'
+            'now_us', 'minute_of', 'repeat_single_value', 'enqueue', 'enqueue_json', 'get_json', 'store_limits_json',
+            'jobs_by_topic',
+            'jobs_as_json', 'ready_hint', 'replace_job', 'has_saved_progress', 'meets_condition', 'any_batched',
+            'requeue', 'cancel', 'take_back', 'delete_jobs',
+            'delete_job_data',
+            'state_of', 'count_transitions', 'finish', 'lock_ended_parents', 'unbatch', 'remove_from_batches', 'lanes',
+            'stats', 'oldest_never_delayed',
+            'kick_topic', 'kick_jobs', 'first_job_of_topic', 'tasks_of_topic', 'topic_depths', 'add_parents',
+            'release_dependents', 'release_result', 'parent_failed_summary',
+            'unbatch_jobs', 'clear_dependents_flag', 'delete_dependencies', 'restore_parents', 'parents_of'
         )
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO tidewheel_api', v_function);
@@ -155,7 +160,7 @@ BEGIN
 END
 $$;
 
--- Policies. Tables whose rows are nobody's in particular show callers nothing, unless something below says otherwise.
+-- Policies. Tables whose rows belong to no tenant show callers nothing, unless something below says otherwise.
 DO $$
 DECLARE
     v_table record;
@@ -185,7 +190,7 @@ BEGIN
             'CREATE POLICY tidewheel_worker ON %s TO tidewheel_worker USING (true) WITH CHECK (true)', v_table.name
         );
         IF v_table.of_tenants THEN
-            -- Once it was set in a session, a setting that is not set reads as '', which is nobody, too.
+            -- Once it was set in a session, a setting that is not set reads as '', which is no tenant, either.
             EXECUTE format(
                 'CREATE POLICY tidewheel_api ON %s TO tidewheel_api '
                 'USING (tenant = nullif(current_setting(''app.tenant_id'', true), '''')) '
@@ -196,20 +201,22 @@ BEGIN
 END
 $$;
 
-CREATE POLICY tidewheel_api ON schema_versions FOR SELECT TO tidewheel_api USING (true); -- to see that all is up to date
+-- to see that all is up to date
+CREATE POLICY tidewheel_api ON schema_versions FOR SELECT TO tidewheel_api USING (true);
 -- Pauses of topics that the tenant has jobs in: both tables show only its own.
 CREATE POLICY tidewheel_api ON topics FOR SELECT TO tidewheel_api USING (
-    EXISTS (SELECT FROM counts c WHERE c.topic = topics.topic)
-    OR EXISTS (SELECT FROM tally t WHERE t.topic = topics.topic)
+    EXISTS (SELECT FROM job_counts c WHERE c.topic = topics.topic)
+    OR EXISTS (SELECT FROM counter_deltas t WHERE t.topic = topics.topic)
 );
 -- When a job goes that the tenant itself has ended.
-CREATE POLICY tidewheel_api ON prunable FOR INSERT TO tidewheel_api WITH CHECK (
+CREATE POLICY tidewheel_api ON retention_queue FOR INSERT TO tidewheel_api WITH CHECK (
     cardinality(ids) = 1
-    AND EXISTS (SELECT FROM finished f WHERE f.id = prunable.ids[1] AND f.prune_at = prunable.prune_at)
+    AND EXISTS (SELECT FROM finished_jobs f WHERE f.id = retention_queue.ids[1]
+        AND f.prune_at = retention_queue.prune_at)
 );
 
 -- What a caller writes, workers read together with everybody else's, and one row that makes a statement fail would hold
--- all of them up: numbers that overflow when something is added, texts nobody expects, bodies that are not there.
+-- all of them up: numbers that overflow when something is added, unexpected texts, bodies that do not exist.
 -- 253402300799999999 is the end of the year 9999. A number that was not given out yet would move claims past all jobs.
 CREATE POLICY tidewheel_api_values ON jobs AS RESTRICTIVE TO tidewheel_api USING (true) WITH CHECK (
     number BETWEEN 1 AND pg_sequence_last_value('numbers'::regclass) AND fence BETWEEN 0 AND 4611686018427387904
@@ -227,11 +234,11 @@ CREATE POLICY tidewheel_api_values ON jobs AS RESTRICTIVE TO tidewheel_api USING
     AND least(attempt, max_attempts, blocked, reserves, timeouts, releases, buries, kicks, touches) >= 0
     AND length(topic) BETWEEN 1 AND 200 AND length(task) <= 200 AND length(tenant) <= 200
     AND coalesce(length(worker), 0) <= 200 AND coalesce(length(error_summary), 0) <= 200
-    AND (body_apart OR payload IS NOT NULL OR raw IS NOT NULL)
+    AND (has_separate_body OR payload IS NOT NULL OR raw IS NOT NULL)
     -- Together they are in an index, whose entries have a largest size.
     AND coalesce(octet_length(topic) + octet_length(task) + octet_length(tenant) + octet_length(limit_key), 0) <= 2400
 );
-CREATE POLICY tidewheel_api_values ON finished AS RESTRICTIVE TO tidewheel_api USING (true) WITH CHECK (
+CREATE POLICY tidewheel_api_values ON finished_jobs AS RESTRICTIVE TO tidewheel_api USING (true) WITH CHECK (
     number BETWEEN 1 AND pg_sequence_last_value('numbers'::regclass) AND fence BETWEEN 0 AND 4611686018427387904
     AND priority BETWEEN -4611686018427387904 AND 4611686018427387904
     AND run_at BETWEEN 0 AND 253402300799999999 AND created_at BETWEEN 0 AND 253402300799999999
@@ -243,7 +250,7 @@ CREATE POLICY tidewheel_api_values ON finished AS RESTRICTIVE TO tidewheel_api U
     AND least(attempt, max_attempts, reserves, timeouts, releases, buries, kicks, touches) >= 0
     AND length(topic) BETWEEN 1 AND 200 AND length(task) <= 200
 );
-CREATE POLICY tidewheel_api_values ON tally AS RESTRICTIVE TO tidewheel_api USING (true) WITH CHECK (
+CREATE POLICY tidewheel_api_values ON counter_deltas AS RESTRICTIVE TO tidewheel_api USING (true) WITH CHECK (
     minute BETWEEN 0 AND 253402300799999999 AND minute % 60000000 = 0
     AND length(topic) BETWEEN 1 AND 200 AND length(task) <= 200
 );
