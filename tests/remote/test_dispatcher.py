@@ -81,7 +81,10 @@ async def test_who_came_first_is_served_first_whatever_else_it_waits_for(memory:
         tasks.append(reserve(memory, wish(*topics, worker=f"worker {index}")))
         await standing(memory, index + 1)
     for index, task in enumerate(tasks):
+        await standing(memory, len(tasks) - index)  # all have looked: none is between two looks
         made = await memory.enqueue("mail")
+        served, _ = await asyncio.wait(tasks[index:], timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        assert served == {task}, (await memory.get(made.id)).worker
         (job,) = await jobs_of(task)
         assert (job.lease.job_id, (await memory.get(made.id)).worker) == (made.id, f"worker {index}")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.sqlite.checks import all_or_nothing, jobs_after, jobs_in, reopened, works
 from tests.faults.sqlite.fork_server import Ending, Nursery
-from tests.faults.sqlite.strace import Tracing, files_of, lasting, points, read_log
+from tests.faults.sqlite.strace import Point, Tracing, files_of, lasting, points, read_log
 from tidewheel.core.model import JobRecord, State
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")
@@ -36,13 +36,17 @@ class Sweep:
         assert ending.status == 0
         to_try = points(read_log(self._log))
         assert len(to_try) >= at_least, to_try
-        tried = 0
         for point in to_try:
+            assert await self._killed_at(point), f"not killed at {point}"
+        print(f"{self._workload}: killed at {len(to_try)} points")
+
+    async def _killed_at(self, point: Point) -> bool:
+        """Try a few times: on a busy machine one commit may take all calls, with fewer writes."""
+        for _ in range(5):
             ending = await self._attempt(point.inject("signal=SIGKILL"))
-            assert ending.killed, f"not killed at {point}"
-            tried += 1
-        assert tried == len(to_try)
-        print(f"{self._workload}: killed at {tried} points")
+            if ending.killed:
+                return True
+        return False
 
     async def _attempt(self, *inject: str) -> Ending:
         for file in files_of(self._database):
