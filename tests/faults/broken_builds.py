@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-QUICK_TIER = ("tests/faults", "tests/stores/all_stores/test_conformance.py")
+QUICK_TIER = (
+    "tests/faults",
+    "tests/verification/test_checker.py",
+    "tests/verification/test_fault_run.py",
+    "tests/verification/test_recording_store.py",
+    "tests/stores/all_stores/test_conformance.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
