@@ -21,6 +21,7 @@ from tidewheel.client.handler_transaction import refuse_inside
 from tidewheel.client.job_handle import Job, JobPage
 from tidewheel.client.local_queue import Lane
 from tidewheel.client.results import wait_for_result
+from tidewheel.client.sync.blocking_app import BlockingTidewheel
 from tidewheel.client.sync.portal import Portal
 from tidewheel.core.clock import DAY, Clock, SystemClock, to_datetime
 from tidewheel.core.conditions import asked, of_counters
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from tidewheel.admin.reports.questions import Questions
     from tidewheel.admin.worker_info import WorkerInfo
     from tidewheel.client.external_transaction import AsyncConnection
-    from tidewheel.client.sync.blocking_app import BlockingJob, BlockingTidewheel
+    from tidewheel.client.sync.blocking_jobs import BlockingJob
     from tidewheel.core.cron import When
     from tidewheel.core.reports import TaskStats
     from tidewheel.remote.service import RemoteWork
@@ -193,8 +194,6 @@ class Tidewheel(Declaring):
     @property
     def sync(self) -> BlockingTidewheel:
         """The same app with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingTidewheel
-
         return BlockingTidewheel(self, self.portal)
 
     # -- schedules --------------------------------------------------------------------------------------

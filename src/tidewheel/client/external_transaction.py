@@ -20,7 +20,7 @@ from tidewheel.tasks.middleware import prepare
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.sync.blocking_app import BlockingJob
+    from tidewheel.client.sync.blocking_jobs import BlockingJob
     from tidewheel.tasks.options import Template
     from tidewheel.tasks.task import Task
 

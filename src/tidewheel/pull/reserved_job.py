@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
+from tidewheel.client.sync.blocking_queue import BlockingReserved
 from tidewheel.client.sync.portal import Twin
 from tidewheel.core import payload
 from tidewheel.core.model import (
@@ -33,7 +34,6 @@ from tidewheel.tasks.options import MAX_PRIORITY
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.client.connections import Connections
-    from tidewheel.client.sync.blocking_queue import BlockingReserved
 
 BURIED: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
 """What is kept of a job that was buried without a reason."""
@@ -176,8 +176,6 @@ class Reserved:
     @property
     def sync(self) -> BlockingReserved:
         """The same with blocking calls."""
-        from tidewheel.client.sync.blocking_queue import BlockingReserved
-
         return BlockingReserved(self, self._app.portal)
 
 

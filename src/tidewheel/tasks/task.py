@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from tidewheel.client.enqueue import submit, submit_many
 from tidewheel.client.job_handle import Job
+from tidewheel.client.sync.blocking_jobs import BlockingBoundTask, BlockingTask
 from tidewheel.core import payload
 from tidewheel.core.model import BodyFormat, NewJob
 from tidewheel.core.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
@@ -33,7 +34,6 @@ from tidewheel.tasks.task_location import importing_module
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.client.external_transaction import AsyncConnection, AsyncUsingTask, UsingTask
-    from tidewheel.client.sync.blocking_app import BlockingBoundTask, BlockingTask
     from tidewheel.tasks.batches import BatchContext
     from tidewheel.tasks.context import Context
 
@@ -125,8 +125,6 @@ class Task(Generic[P, R]):
     @property
     def sync(self) -> BlockingTask[P, R]:
         """The same task with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingTask
-
         return BlockingTask(self, self.app.portal)
 
     # -- for the worker ---------------------------------------------------------------------------------
@@ -278,8 +276,6 @@ class BoundTask(Generic[P, R]):
     @property
     def sync(self) -> BlockingBoundTask[P, R]:
         """The same with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingBoundTask
-
         return BlockingBoundTask(self, self._task.app.portal)
 
 
