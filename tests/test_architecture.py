@@ -48,11 +48,7 @@ ALLOWED: dict[str, set[str]] = {
 UPWARD = {
     ("client.connections", "pull"),
     ("client.connections", "worker"),
-    ("client.enqueue", "tasks"),
-    ("client.external_transaction", "tasks"),
     ("client.local_queue", "worker"),
-    ("tasks.registration", "schedules"),
-    ("worker.processes.child", "app"),
     ("worker.supervisor", "verification"),
     ("worker.worker", "schedules"),
     ("worker.worker_thread", "verification"),

@@ -38,7 +38,6 @@ from tidewheel.pull.job_returner import Pulled
 from tidewheel.pull.queue_stats import JobStats, QueueStats, Recovery, TopicState
 from tidewheel.pull.reserved_job import NO_LIMITS, Reserved, TouchLimits, check_reserved
 from tidewheel.stores.protocol import MAX_BATCH
-from tidewheel.tasks.middleware import prepare
 from tidewheel.tasks.options import PutOptions, Template, make_template
 
 if TYPE_CHECKING:
@@ -386,7 +385,7 @@ class WireQueue(Queue):
     def put_soon(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
         """Put a job that was made from a template without a key. ``quick``: the client will put another."""
         if self._app.registry.around.enqueues:
-            (job,) = prepare(self._app, (job,))
+            (job,) = self._app.registry.prepare_jobs(self._app, (job,))
         return self._connections.reservations().put(job, quick=quick)
 
     def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool) -> Waiter:

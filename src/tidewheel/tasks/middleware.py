@@ -412,14 +412,8 @@ class Around:
         return await step()
 
 
-def prepare(app: Tidewheel, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """What every way in does to checked jobs before they are written."""
-    around = app.registry.around
-    return around.prepare(app, jobs) if around.enqueues else jobs
-
-
 def prepare_here(around: Around, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """The same in a worker, which holds what is registered and no app."""
+    """Prepare checked jobs in a worker, which has the registered middleware and no app."""
     return around.prepare(around.app, jobs) if around.enqueues and around.app is not None else jobs
 
 
