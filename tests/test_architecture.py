@@ -46,8 +46,6 @@ ALLOWED: dict[str, set[str]] = {
 """The only imports between packages, at any place of a module; those for the type checker are not counted."""
 
 UPWARD = {
-    ("client.connections", "pull"),
-    ("client.connections", "worker"),
     ("client.local_queue", "worker"),
     ("worker.supervisor", "verification"),
     ("worker.worker", "schedules"),

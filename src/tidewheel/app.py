@@ -43,6 +43,8 @@ from tidewheel.tasks.registration import Declaring
 from tidewheel.tasks.registry import Registry
 from tidewheel.tasks.task import Task, encode_each
 from tidewheel.telemetry.telemetry import Telemetry
+from tidewheel.worker import store_maintenance
+from tidewheel.worker.store_maintenance import Maintenance
 
 if TYPE_CHECKING:
     from tidewheel.access.access_control import Access
@@ -149,7 +151,13 @@ class Tidewheel(Declaring):
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits, token=self.settings.token)
         store.on_rescued = self.telemetry.rescued  # its siblings inherit it
-        return Connections(store, self.settings, limits, clock, self.telemetry)
+
+        def maintain(opened: Store) -> Maintenance | None:
+            if over_http(opened.url):  # the server maintains its store
+                return None
+            return Maintenance(opened, clock, self.telemetry, store_maintenance.LOOK_SECONDS)
+
+        return Connections(store, self.settings, limits, clock, maintain)
 
     @property
     def is_open(self) -> bool:
