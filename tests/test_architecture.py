@@ -128,16 +128,16 @@ def test_packages_import_only_what_the_table_allows() -> None:
     assert not wrong
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports inside functions are counted, so that none of them hides a circle."""
-    circles = {name: set(ours(name)) - {name} for name in modules()}
+def test_no_modules_import_each_other_in_a_cycle() -> None:
+    """Imports inside functions are counted, so that none of them hides a cycle."""
+    cyclic = {name: set(ours(name)) - {name} for name in modules()}
     while True:
-        imported = set().union(*circles.values())
-        ends = {name for name in circles if name not in imported or not circles[name] & circles.keys()}
+        imported = set().union(*cyclic.values())
+        ends = {name for name in cyclic if name not in imported or not cyclic[name] & cyclic.keys()}
         if not ends:
             break
-        circles = {name: others - ends for name, others in circles.items() if name not in ends}
-    assert circles == {}
+        cyclic = {name: others - ends for name, others in cyclic.items() if name not in ends}
+    assert cyclic == {}
 
 
 def test_modules_import_each_other_at_the_top_of_the_file() -> None:

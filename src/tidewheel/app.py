@@ -12,7 +12,6 @@ from uuid import UUID
 from tidewheel.admin import bulk_actions
 from tidewheel.admin.filters import JobFilters, check_filter
 from tidewheel.admin.job_copy import CopyOptions, copy_of
-from tidewheel.admin.topic_controls import Limiting
 from tidewheel.client import job_actions, visibility
 from tidewheel.client.connections import Connections
 from tidewheel.client.enqueue import submit, submit_many
@@ -21,7 +20,6 @@ from tidewheel.client.handler_transaction import refuse_inside
 from tidewheel.client.job_handle import Job, JobPage
 from tidewheel.client.local_queue import Lane
 from tidewheel.client.results import wait_for_result
-from tidewheel.client.sync.blocking_app import BlockingTidewheel
 from tidewheel.client.sync.portal import Portal
 from tidewheel.core.clock import DAY, Clock, SystemClock, to_datetime
 from tidewheel.core.conditions import asked, of_counters
@@ -50,8 +48,10 @@ if TYPE_CHECKING:
     from tidewheel.access.access_control import Access
     from tidewheel.admin.bulk_operations import Bulk
     from tidewheel.admin.reports.questions import Questions
+    from tidewheel.admin.topic_controls import Limiting
     from tidewheel.admin.worker_info import WorkerInfo
     from tidewheel.client.external_transaction import AsyncConnection
+    from tidewheel.client.sync.blocking_app import BlockingTidewheel
     from tidewheel.client.sync.blocking_jobs import BlockingJob
     from tidewheel.core.cron import When
     from tidewheel.core.reports import TaskStats
@@ -203,6 +203,8 @@ class Tidewheel(Declaring):
     @property
     def sync(self) -> BlockingTidewheel:
         """The same app with blocking calls."""
+        from tidewheel.client.sync.blocking_app import BlockingTidewheel
+
         return BlockingTidewheel(self, self.portal)
 
     # -- schedules --------------------------------------------------------------------------------------
@@ -507,6 +509,8 @@ class Tidewheel(Declaring):
     @property
     def limits(self) -> Limiting:
         """Limits of topics, in the whole cluster: set, get, list and remove them."""
+        from tidewheel.admin.topic_controls import Limiting
+
         return Limiting(self)
 
     async def workers(self) -> list[WorkerInfo]:
