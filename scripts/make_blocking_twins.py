@@ -3,6 +3,9 @@
 Every public ``async def`` of the classes below gets a blocking method of the same signature and docstring;
 a handle's fields are passed through; methods that answer another twinned class answer its twin. Run it after
 changing one of these classes: ``python scripts/make_blocking_twins.py``. A test says when it was forgotten.
+
+At run time a twin imports other twins and what its default values are made of. It imports the module of its
+class for type checkers only, so that this module can import the twin at the top of the file.
 """
 
 from __future__ import annotations
@@ -34,11 +37,12 @@ class Source:
 
 
 SOURCES = (
-    Source("client.job_handle", "Job", parameters=("R",), fields=True),
-    Source("tasks.task", "Task", parameters=("P", "R")),
-    Source("tasks.task", "BoundTask", parameters=("P", "R")),
+    Source("client.job_handle", "Job", parameters=("R",), fields=True, target="client.sync.blocking_jobs"),
+    Source("tasks.task", "Task", parameters=("P", "R"), target="client.sync.blocking_jobs"),
+    Source("tasks.task", "BoundTask", parameters=("P", "R"), target="client.sync.blocking_jobs"),
     Source("admin.reports.questions", "Questions"),
     Source("admin.topic_controls", "Limiting"),
+    Source("schedules.manager", "Schedules"),
     Source("pull.reserved_job", "Reserved", fields=True, target="client.sync.blocking_queue"),
     Source(
         "pull.queue",
@@ -47,10 +51,9 @@ SOURCES = (
         target="client.sync.blocking_queue",
     ),
     Source("access.audit_log", "Audit", target="client.sync.blocking_access"),
-    Source("access.access_control", "Access", base="AccessTwin", target="client.sync.blocking_access"),
-    Source("schedules.manager", "Schedules", target="client.sync.blocking_schedules"),
+    Source("access.access_control", "Access", target="client.sync.blocking_access"),
     # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
-    Source("app", "Tidewheel", base="AppTwin", skip=frozenset({"open", "close", "queue", "schedules"})),
+    Source("app", "Tidewheel", base="AppTwin", skip=frozenset({"open", "close"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
 TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))
@@ -72,6 +75,8 @@ def generate(target: str) -> str:
     """One whole module, not yet formatted."""
     sources = [source for source in SOURCES if source.target == target]
     trees = {source.module: ast.parse(path_of(source.module).read_text("utf-8")) for source in sources}
+    for tree in trees.values():
+        write_out_defaults(tree)
     classes = "\n\n".join(
         make_twin(source, find_class(trees[source.module], source.name)) for source in sources
     )
@@ -80,15 +85,38 @@ def generate(target: str) -> str:
     return HEADER + make_imports(trees, ast.parse(classes), generic=generic) + "\n" + variables + classes
 
 
+def write_out_defaults(tree: ast.Module) -> None:
+    """Put numbers and texts in place of the module's own constants where these are default values.
+
+    The twin then needs no import of the module at run time.
+    """
+    constants = {
+        node.target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+
+    def written_out(default: ast.expr | None) -> ast.expr | None:
+        return constants.get(default.id, default) if isinstance(default, ast.Name) else default
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arguments):
+            node.defaults = [written_out(default) or default for default in node.defaults]
+            node.kw_defaults = [written_out(default) for default in node.kw_defaults]
+
+
 def find_class(tree: ast.Module, name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
 def make_twin(source: Source, original: ast.ClassDef) -> str:
     parameters = ", ".join(source.parameters)
-    bases = f"{source.base}[{source.name}[{parameters}]], Generic[{parameters}]"
+    # The class is named in a string, so that its module is imported by type checkers only.
+    bases = f'{source.base}["{source.name}[{parameters}]"], Generic[{parameters}]'
     if not parameters:
-        bases = f"{source.base}[{source.name}]"
+        bases = f'{source.base}["{source.name}"]'
     parts = [
         f"class {source.twin}({bases}):",
         f'    """Blocking twin of :class:`~tidewheel.{source.module}.{source.name}`."""',
@@ -217,9 +245,8 @@ def text_of(node: ast.stmt | None) -> str | None:
 
 
 def make_imports(trees: dict[str, ast.Module], classes: ast.Module, *, generic: bool) -> str:
-    nodes = list(ast.walk(classes))
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    used -= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    """The imports of a module. Those of this package are for type checkers, unless run time needs them."""
+    used, for_types = names_in(classes)
     places: dict[str, str] = {}
     for module, tree in trees.items():
         for node in ast.walk(tree):
@@ -237,21 +264,41 @@ def make_imports(trees: dict[str, ast.Module], classes: ast.Module, *, generic: 
             )
             if name is not None:
                 places[name] = f"from tidewheel.{module} import {name}"
-    lines = {places[name] for name in used if name in places and name not in TWINS.values()}
+    places |= {source.twin: f"from tidewheel.{source.target} import {source.twin}" for source in SOURCES}
+    places |= {base: f"from tidewheel.client.sync.portal import {base}" for base in ("AppTwin", "Twin")}
     made_here = {node.name for node in classes.body if isinstance(node, ast.ClassDef)}
-    lines |= {
-        f"from tidewheel.{source.target} import {source.twin}"
-        for source in SOURCES
-        if source.twin in used - made_here
-    }
+    lines = {places[name] for name in used - made_here if name in places}
+    typing_only = {places[name] for name in for_types - used - made_here if name in places}
+    standard = {line for line in typing_only if not line.startswith("from tidewheel.")}
+    lines |= standard | {"from typing import TYPE_CHECKING"}
     if generic:
         lines |= {"from typing import Generic", "from typing import ParamSpec", "from typing import TypeVar"}
-    lines |= {
-        f"from tidewheel.client.sync.portal import {base}"
-        for base in ("AccessTwin", "AppTwin", "Twin")
-        if base in used
+    text = "\n".join(sorted(lines)) + "\n"
+    return text + "if TYPE_CHECKING:\n" + "".join(f"    {line}\n" for line in sorted(typing_only - standard))
+
+
+def names_in(classes: ast.Module) -> tuple[set[str], set[str]]:
+    """The names that are looked up at run time, and those in annotations and in the strings of bases."""
+    annotations: list[ast.AST] = []
+    for node in ast.walk(classes):
+        if isinstance(node, ast.FunctionDef) and node.returns is not None:
+            annotations.append(node.returns)
+        elif isinstance(node, ast.arg) and node.annotation is not None:
+            annotations.append(node.annotation)
+    inside = {id(inner) for annotation in annotations for inner in ast.walk(annotation)}
+    bases = [base for node in classes.body if isinstance(node, ast.ClassDef) for base in node.bases]
+    quoted = [
+        ast.parse(inner.value, mode="eval")
+        for base in bases
+        for inner in ast.walk(base)
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+    ]
+    arguments = {node.arg for node in ast.walk(classes) if isinstance(node, ast.arg)}
+    used = {node.id for node in ast.walk(classes) if isinstance(node, ast.Name) and id(node) not in inside}
+    for_types = {
+        node.id for tree in [*annotations, *quoted] for node in ast.walk(tree) if isinstance(node, ast.Name)
     }
-    return "\n".join(sorted(lines)) + "\n"
+    return used - arguments, for_types
 
 
 def main() -> None:

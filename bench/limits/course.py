@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidewheel import Rate, Tidewheel, TopicLimits
-from tidewheel.client.sync.blocking_app import BlockingJob
+from tidewheel.client.sync.blocking_jobs import BlockingJob
 
 TOPIC = "limited"
 START_SECONDS = 60.0

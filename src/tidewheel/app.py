@@ -12,7 +12,6 @@ from uuid import UUID
 from tidewheel.admin import bulk_actions
 from tidewheel.admin.filters import JobFilters, check_filter
 from tidewheel.admin.job_copy import CopyOptions, copy_of
-from tidewheel.admin.topic_controls import Limiting
 from tidewheel.client import job_actions, visibility
 from tidewheel.client.connections import Connections
 from tidewheel.client.enqueue import submit, submit_many
@@ -42,21 +41,26 @@ from tidewheel.tasks.registration import Declaring
 from tidewheel.tasks.registry import Registry
 from tidewheel.tasks.task import Task, encode_each
 from tidewheel.telemetry.telemetry import Telemetry
+from tidewheel.worker import store_maintenance
+from tidewheel.worker.store_maintenance import Maintenance
 
 if TYPE_CHECKING:
     from tidewheel.access.access_control import Access
     from tidewheel.admin.bulk_operations import Bulk
     from tidewheel.admin.reports.questions import Questions
+    from tidewheel.admin.topic_controls import Limiting
     from tidewheel.admin.worker_info import WorkerInfo
     from tidewheel.client.external_transaction import AsyncConnection
-    from tidewheel.client.sync.blocking_app import BlockingJob, BlockingTidewheel
+    from tidewheel.client.sync.blocking_app import BlockingTidewheel
+    from tidewheel.client.sync.blocking_jobs import BlockingJob
     from tidewheel.core.cron import When
     from tidewheel.core.reports import TaskStats
     from tidewheel.remote.service import RemoteWork
     from tidewheel.schedules.manager import Schedules
     from tidewheel.stores.external_transaction import Untold
     from tidewheel.stores.protocol import Wakeups
-    from tidewheel.worker import Worker
+    from tidewheel.worker.local_queue_worker import LaneThread
+    from tidewheel.worker.worker import Worker
     from tidewheel.worker.worker_thread import WorkerThread
 
 DEFAULT_PAGE: Final = 50
@@ -89,7 +93,7 @@ class Tidewheel(Declaring):
         self.url = self.settings.url  # of the store in use
         self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url, self.clock)
-        self.lane = Lane(self, self._connections)
+        self.lane = Lane(self, self._connections, _local_queue_worker)
         self._access: Access | None = None
         self._bulk: Bulk | None = None
 
@@ -141,14 +145,20 @@ class Tidewheel(Declaring):
         connections = self._connections_to(url, clock)  # first of all: it may refuse the URL
         self.clock, self.url, self._connections = clock, url, connections
         self.portal = Portal(self)
-        self.lane = Lane(self, connections, by_hand=self.lane.by_hand)
+        self.lane = Lane(self, connections, _local_queue_worker, by_hand=self.lane.by_hand)
         self._access = None  # what it knows is of the other store
 
     def _connections_to(self, url: str, clock: Clock) -> Connections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits, token=self.settings.token)
         store.on_rescued = self.telemetry.rescued  # its siblings inherit it
-        return Connections(store, self.settings, limits, clock, self.telemetry)
+
+        def maintain(opened: Store) -> Maintenance | None:
+            if over_http(opened.url):  # the server maintains its store
+                return None
+            return Maintenance(opened, clock, self.telemetry, store_maintenance.LOOK_SECONDS)
+
+        return Connections(store, self.settings, limits, clock, maintain)
 
     @property
     def is_open(self) -> bool:
@@ -499,6 +509,8 @@ class Tidewheel(Declaring):
     @property
     def limits(self) -> Limiting:
         """Limits of topics, in the whole cluster: set, get, list and remove them."""
+        from tidewheel.admin.topic_controls import Limiting
+
         return Limiting(self)
 
     async def workers(self) -> list[WorkerInfo]:
@@ -531,11 +543,18 @@ class Tidewheel(Declaring):
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Return a worker for this app's tasks, on the store of the running event loop."""
-        from tidewheel.worker import Worker
+        from tidewheel.schedules.scheduler import Scheduler
+        from tidewheel.worker.worker import Worker
 
         system_only("a worker")
         return Worker(
-            self.store, self.registry, self.settings, clock=self.clock, telemetry=self.telemetry, **options
+            self.store,
+            self.registry,
+            self.settings,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            make_scheduler=Scheduler,
+            **options,
         )
 
     def worker_thread(self, **options: Unpack[WorkerOptions]) -> WorkerThread:
@@ -545,7 +564,7 @@ class Tidewheel(Declaring):
         from tidewheel.worker.worker_thread import WorkerThread
 
         system_only("a worker")
-        return WorkerThread(self, options)
+        return WorkerThread(self, options, self._check_after_start)
 
     async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
         """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
@@ -553,7 +572,7 @@ class Tidewheel(Declaring):
         """
         from tidewheel.worker.supervisor import workers_of
 
-        await workers_of(self, options).run()
+        await workers_of(self, options, self._check_after_start).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
         """Run jobs until none is due, for tests and scripts; how many attempts that took.
@@ -568,10 +587,15 @@ class Tidewheel(Declaring):
             granted = self.lane.granted
             # Without any task the worker says so; with non-durable ones alone it has nothing to do.
             if not self.registry or any(task.durable for task in self.registry):
-                ran += await workers_of(self, options).run_until_idle()
+                ran += await workers_of(self, options, self._check_after_start).run_until_idle()
             ran += await self.lane.run_until_idle()
             if self.lane.granted == granted:
                 return ran
+
+    async def _check_after_start(self) -> None:
+        from tidewheel.verification.startup_check import look_after_start
+
+        await look_after_start(self)
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""
@@ -579,3 +603,9 @@ class Tidewheel(Declaring):
         if (lane := self.lane.holder(job_id)) is not None:
             return lane
         return self._outside(verb) if verb else store
+
+
+def _local_queue_worker() -> type[LaneThread]:
+    from tidewheel.worker.local_queue_worker import LaneThread
+
+    return LaneThread

@@ -14,6 +14,7 @@ from tidewheel.beanstalkd.client_session import Later
 from tidewheel.beanstalkd.server_state import Shared
 from tidewheel.core.model import Claim, ClaimRequest, Lane
 from tidewheel.pull import prefetch
+from tidewheel.pull.dispatcher import reservations_of
 
 __all__ = ["app", "clock", "other", "shared", "talk", "url"]
 
@@ -174,7 +175,7 @@ async def test_who_watches_another_tube_gets_nothing_of_the_old_one(talk: Talk, 
 async def test_who_ends_a_job_and_leaves_is_not_expected_for_ever(app: Tidewheel, talk: Talk) -> None:
     """Two who end at once and want different topics have nothing claimed for them, and nobody waits on."""
     numbers = await put(talk, 2)
-    reservations = app._connections.reservations()
+    reservations = reservations_of(app._connections)
     held = [await app.queue.reserve_job(await app.queue.job_id(number) or "") for number in numbers]
     wishes = (frozenset({"default"}), frozenset({"default", "elsewhere"}))
     ending = [one.deleting(then=wish, quick=True) for one, wish in zip(held, wishes, strict=True)]

@@ -22,12 +22,8 @@ from tests.patience import PATIENCE
 from tidewheel import InvalidPayload, JobNotFound, NotOpen, ResultTimeout, Tidewheel, TidewheelError
 from tidewheel.app import Tidewheel as App
 from tidewheel.client.job_handle import Job
-from tidewheel.client.sync.blocking_app import (
-    BlockingBoundTask,
-    BlockingJob,
-    BlockingTask,
-    BlockingTidewheel,
-)
+from tidewheel.client.sync.blocking_app import BlockingTidewheel
+from tidewheel.client.sync.blocking_jobs import BlockingBoundTask, BlockingJob, BlockingTask
 from tidewheel.tasks.task import BoundTask, Task
 
 ROOT = Path(__file__).parents[2]
@@ -300,6 +296,12 @@ def _normal(source: str) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.ImportFrom):
             imports |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.If):  # TYPE_CHECKING, and nothing but imports
+            inner_imports = [inner for inner in node.body if isinstance(inner, ast.ImportFrom)]
+            assert inner_imports == node.body
+            imports |= {
+                f"typing only: {inner.module}.{a.name}" for inner in inner_imports for a in inner.names
+            }
         else:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Constant) and isinstance(inner.value, str):

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE
 from tidewheel import NotOpen, ReserveTimeout, StoreUnavailable, Tidewheel, TooManyWaiters
 from tidewheel.core.model import Claim, ClaimRequest
 from tidewheel.pull import dispatcher, heartbeat
+from tidewheel.pull.dispatcher import reservations_of
 from tidewheel.pull.queue import Queue
 from tidewheel.pull.reserved_job import Reserved
 from tidewheel.stores.sqlite import write_transaction
@@ -63,7 +64,7 @@ async def waiting(app: Tidewheel, queue: Queue, wishes: Iterable[Any]) -> list[a
         tasks.append(asyncio.create_task(queue.reserve(wish, timeout=PATIENCE)))
         await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE):
-        while app._connections.reservations().waiting < len(tasks):
+        while reservations_of(app._connections).waiting < len(tasks):
             await asyncio.sleep(0.001)
     return tasks
 
@@ -110,7 +111,7 @@ async def test_a_thousand_who_wait_are_one_claim_at_a_time(
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    assert app._connections.reservations().waiting == 0
+    assert reservations_of(app._connections).waiting == 0
 
 
 async def test_one_look_sees_what_was_put_before(app: Tidewheel, queue: Queue, claims: Claims) -> None:
@@ -146,7 +147,7 @@ async def test_time_to_wait_ends_without_a_job(app: Tidewheel, queue: Queue) -> 
         await queue.reserve("mail", timeout=0.05)
     job = await queue.put("mail")
     assert (await queue.reserve("mail", timeout=0)).id == job.id
-    assert app._connections.reservations().waiting == 0
+    assert reservations_of(app._connections).waiting == 0
 
 
 async def test_a_delayed_job_comes_when_it_is_due(queue: Queue) -> None:
@@ -240,7 +241,7 @@ async def test_who_pulls_is_on_the_list_of_workers(
         while not (told := await app.workers()) or told[0].topics != ("mail", "news"):
             await asyncio.sleep(0.01)
     assert (told[0].name, told[0].running, told[0].concurrency) == (
-        app._connections.reservations().worker,
+        reservations_of(app._connections).worker,
         1,
         2,
     )
@@ -371,8 +372,8 @@ async def test_topics_that_nobody_asks_for_any_more_are_forgotten(app: Tidewheel
     """A client that waits for each reply in a topic of its own must not make all others slower for good."""
     [patient] = await waiting(app, queue, ["mail"])
     for number in range(3 * dispatcher._MANY_TOPICS):
-        waiter = app._connections.reservations().ask(frozenset({f"reply-{number}"}), None)
-        app._connections.reservations().withdraw(waiter)
-    assert len(app._connections.reservations()._topics) <= dispatcher._MANY_TOPICS + 1
+        waiter = reservations_of(app._connections).ask(frozenset({f"reply-{number}"}), None)
+        reservations_of(app._connections).withdraw(waiter)
+    assert len(reservations_of(app._connections)._topics) <= dispatcher._MANY_TOPICS + 1
     await queue.put("mail")
     await patient

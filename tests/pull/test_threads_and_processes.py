@@ -18,6 +18,7 @@ from tests.app.conftest import URLS
 from tests.patience import PATIENCE
 from tidewheel import NotOpen, Tidewheel
 from tidewheel.core.model import Claimed
+from tidewheel.pull.dispatcher import reservations_of
 from tidewheel.pull.queue import Queue
 from tidewheel.pull.reserved_job import Reserved
 
@@ -30,7 +31,7 @@ def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def _settled_down(app: Tidewheel, number: int) -> None:
     async with asyncio.timeout(PATIENCE):
-        while app._connections.reservations().waiting < number:
+        while reservations_of(app._connections).waiting < number:
             await asyncio.sleep(0.001)
 
 

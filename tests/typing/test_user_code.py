@@ -364,7 +364,7 @@ def blocking() -> None:
     reveal_type(plain_async.sync.options(delay=3).enqueue("42"))  # reveals: BlockingJob[int]
     reveal_type(plain_async.options(delay=3).sync.enqueue("42"))  # reveals: BlockingJob[int]
     reveal_type(app.sync.get(job.id))  # reveals: BlockingJob[Any]
-    reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[tidewheel.client.sync.blocking_app.BlockingJob[Any]]
+    reveal_type(app.sync.jobs(state="failed"))  # reveals: JobPage[tidewheel.client.sync.blocking_jobs.BlockingJob[Any]]
     app.sync.jobs(sate="failed")  # refused: call-arg
     reveal_type(app.telemetry.prometheus())  # reveals: str
     with app.sync as queue:

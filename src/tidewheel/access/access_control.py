@@ -12,7 +12,7 @@ from tidewheel.access import audit_log, document_pages
 from tidewheel.access.api_keys import PREFIX, ApiKey, Keys, NewApiKey, check_id
 from tidewheel.access.audit_log import Audit, AuditLine
 from tidewheel.access.cache import Remembered
-from tidewheel.access.caller import ANONYMOUS, Caller, CallerKind, Scope
+from tidewheel.access.caller import ANONYMOUS, SYSTEM, Caller, CallerKind, Scope
 from tidewheel.access.credentials import Ability, CredentialRejected, Explanation, RejectionLog
 from tidewheel.access.login_throttle import Attempts, LoginQueue, neighbourhood_of
 from tidewheel.access.rules import (
@@ -47,8 +47,6 @@ NOT_VALID: Final = "the key, token or session is not valid; it may be wrong, exp
 """Whatever was wrong with it: who tries keys must not learn which of them exist."""
 NOBODY: Final = "(nobody of that name)"
 NOT_LOGGED_IN: Final = "the name or the password is wrong"
-SYSTEM: Final = Caller(CallerKind.SYSTEM, "system", superuser=True)
-"""Code of the program itself, for the audit log."""
 
 
 class Access:
@@ -70,7 +68,12 @@ class Access:
         self._login_queue = LoginQueue()
         self._rejections = RejectionLog(app.clock)
         self._tokens = _tokens(app)
-        self.audit = Audit(app)
+        self._audit = Audit(app)
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what."""
+        return self._audit
 
     def warn_about_rules(self) -> None:
         """Log which rules pass callers or requests because they lack a value."""

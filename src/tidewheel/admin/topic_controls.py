@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidewheel.client.sync.blocking_app import BlockingLimiting
 from tidewheel.core.names import check_wire_topic, shorten
 from tidewheel.core.security_context import system_only
 from tidewheel.core.topic_limits import LimitsOrigin, TopicLimits
@@ -11,7 +12,6 @@ from tidewheel.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.sync.blocking_app import BlockingLimiting
 
 
 class Limiting:
@@ -28,8 +28,6 @@ class Limiting:
     @property
     def sync(self) -> BlockingLimiting:
         """The same with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingLimiting
-
         return BlockingLimiting(self, self._app.portal)
 
     async def set(self, topic: str, limits: TopicLimits) -> None:

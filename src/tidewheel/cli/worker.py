@@ -9,7 +9,8 @@ from typing import Any, Final
 import click
 
 from tidewheel.app import Tidewheel
-from tidewheel.cli import error_output, formats, health_port, log_formatters
+from tidewheel.cli import error_output, formats, health_port, log_formatters, process_manager
+from tidewheel.cli import reload as reloader
 from tidewheel.cli.app_loader import load_app
 from tidewheel.cli.child_process import Leash
 from tidewheel.cli.target_options import traceback_option
@@ -142,13 +143,9 @@ def worker(
     finish, for up to 30 seconds; a second one gives them back at once. Logs go to stderr.
     """
     if reload:
-        from tidewheel.cli import reload as reloader
-
         ctx.exit(reloader.supervise(app_reference))
     leash = Leash() if supervised else None
     if processes > 1 and member is None:
-        from tidewheel.cli import process_manager
-
         log_formatters.set_up(log_level, as_json=log_json)
         where = health_port.address(health_listen)
         ctx.exit(process_manager.supervise(app_reference, processes, options["name"], leash, where))

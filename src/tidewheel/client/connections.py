@@ -12,28 +12,31 @@ import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeVar, cast
 
 from tidewheel.client.results import ResultWaiter
 from tidewheel.client.sync.portal import Portal
 from tidewheel.core.clock import Clock
 from tidewheel.core.urls import over_http
 from tidewheel.errors import NotOpen
-from tidewheel.pull.dispatcher import Reservations
 from tidewheel.settings import Settings
 from tidewheel.stores import Joiner, Store, StoreLimits, create_joiner
 from tidewheel.stores.external_transaction import Untold
-from tidewheel.telemetry.telemetry import Telemetry
-from tidewheel.worker import store_maintenance
-from tidewheel.worker.store_maintenance import Maintenance
-
-if TYPE_CHECKING:
-    from tidewheel.remote.service import Desk
 
 _MOST_UNANNOUNCED: Final = 1000
 """Transactions to be told of that are kept while a store is being opened; whoever polls finds the rest."""
 _OPEN_AGAIN_SECONDS: Final = 5.0
+
+
+class LoopService(Protocol):
+    """Something that runs beside a store on its event loop, and is closed before the store."""
+
+    async def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=LoopService)
 
 
 @dataclass(slots=True)
@@ -46,9 +49,7 @@ class Connection:
     opened: bool = False
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     lane_results: ResultWaiter | None = None  # for jobs of the lane, once somebody waits for one
-    reservations: Reservations | None = None  # once somebody pulls by hand
-    maintenance: Maintenance | None = None  # of a store that is not a server
-    desk: Desk | None = None  # once a worker elsewhere is served from here
+    services: dict[str, LoopService] = field(default_factory=dict)  # in the order in which they were made
     pid: int = field(default_factory=os.getpid)  # a forked child inherits what its parent had open
 
     def waiter(self, store: Store, poll_interval: float) -> ResultWaiter:
@@ -59,18 +60,31 @@ class Connection:
             self.lane_results = ResultWaiter(store, poll_interval)
         return self.lane_results
 
+    def service(self, name: str, make: Callable[[Store], S]) -> S:
+        """The service of this name. The first caller makes it, and it is closed with the store."""
+        found = self.services.get(name)
+        if found is None:
+            found = self.services[name] = make(self.store)
+        return cast("S", found)
+
 
 class Connections:
     """The opened stores of one app, by event loop."""
 
     def __init__(
-        self, recipe: Store, settings: Settings, limits: StoreLimits, clock: Clock, telemetry: Telemetry
+        self,
+        recipe: Store,
+        settings: Settings,
+        limits: StoreLimits,
+        clock: Clock,
+        on_open: Callable[[Store], LoopService | None],
     ) -> None:
+        """``on_open`` is called with every store that was opened, and may return a service for it."""
+        self.settings = settings
+        self.clock = clock
         self._recipe = recipe
-        self._settings = settings
         self._limits = limits
-        self._clock = clock
-        self._telemetry = telemetry
+        self._on_open = on_open
         self._joiner: Joiner | None = None  # once somebody has a transaction of their own
         self._unannounced: deque[Untold] = deque()
         self._open_again_at = 0.0
@@ -83,7 +97,7 @@ class Connections:
         connection = self._by_loop.get(loop)
         if connection is None:
             store = self._recipe.sibling()
-            connection = Connection(store, ResultWaiter(store, self._settings.poll_interval))
+            connection = Connection(store, ResultWaiter(store, self.settings.poll_interval))
             self._by_loop[loop] = connection
         connection.users += 1
         try:
@@ -92,15 +106,14 @@ class Connections:
                     await connection.store.open()
                     if over_http(connection.store.url):
                         pass  # a schema is the business of the server, and it would not start on a wrong one
-                    elif self._settings.migrate:
+                    elif self.settings.migrate:
                         await connection.store.migrate()
                     else:  # whoever lets others migrate must not work on what it does not understand, either
                         await connection.store.missing_steps()
                     connection.opened = True
-                    if not over_http(connection.store.url):
-                        connection.maintenance = Maintenance(
-                            connection.store, self._clock, self._telemetry, store_maintenance.LOOK_SECONDS
-                        )
+                    service = self._on_open(connection.store)
+                    if service is not None:
+                        connection.services["on_open"] = service
         except BaseException:
             await self.close()
             raise
@@ -114,12 +127,8 @@ class Connections:
         connection.users -= 1
         if connection.users == 0:
             del self._by_loop[loop]
-            if connection.maintenance is not None:
-                await connection.maintenance.close()
-            if connection.desk is not None:
-                await connection.desk.close()
-            if connection.reservations is not None:
-                await connection.reservations.close()
+            for service in reversed(list(connection.services.values())):
+                await service.close()
             await connection.results.close()
             if connection.lane_results is not None:
                 await connection.lane_results.close()
@@ -142,17 +151,10 @@ class Connections:
         """Whether somebody on the running loop has it open."""
         return asyncio.get_running_loop() in self._by_loop
 
-    def reservations(self) -> Reservations:
-        """Who waits on the running event loop for jobs to pull by hand."""
-        connection = self.current()
-        if connection.reservations is None:
-            connection.reservations = Reservations(connection.store, self._settings, self._clock)
-        return connection.reservations
-
     def joiner(self, url: str) -> Joiner:
         """How jobs get into transactions of others. It needs nothing that is open."""
         if self._joiner is None:
-            self._joiner = create_joiner(url, clock=self._clock, limits=self._limits)
+            self._joiner = create_joiner(url, clock=self.clock, limits=self._limits)
         return self._joiner
 
     def announce(self, untold: Untold, portal: Portal) -> None:

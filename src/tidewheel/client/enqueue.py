@@ -12,7 +12,6 @@ from tidewheel.core.conditions import holds
 from tidewheel.core.model import Enqueued, JobRecord, NewJob
 from tidewheel.errors import NotAuthenticated, NotPermitted, StoreUnavailable
 from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH, InParts, Store
-from tidewheel.tasks.middleware import prepare
 from tidewheel.telemetry import job_log
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _TRIES: Final = 5
 async def submit(app: Tidewheel, job: NewJob) -> Job[Any]:
     """Write a job that is already checked; its handle."""
     if app.registry.around.enqueues:
-        (job,) = prepare(app, (job,))
+        (job,) = app.registry.prepare_jobs(app, (job,))
     store = joined(app) or app.store if type(job.payload) is bytes else app.lane.open()
     telemetry = app.telemetry
     (answer,) = await (store.enqueue((job,)) if telemetry.off else telemetry.enqueue(store.enqueue, (job,)))
@@ -48,7 +47,7 @@ async def submit_many(app: Tidewheel, jobs: Sequence[NewJob], *, whole: bool = F
     One store call for each ``MAX_ENQUEUE_BATCH`` jobs; a single one for the lane, which takes all or none.
     ``whole``: all or none, also where the store might write them in parts.
     """
-    jobs = prepare(app, jobs)
+    jobs = app.registry.prepare_jobs(app, jobs)
     store: Store | Transaction
     if not jobs or type(jobs[0].payload) is bytes:
         store, size = joined(app) or app.store, MAX_ENQUEUE_BATCH

@@ -16,11 +16,10 @@ from tidewheel.client.job_handle import Fresh, Job
 from tidewheel.core.model import Enqueued, NewJob
 from tidewheel.errors import InvalidInput, StoreUnavailable
 from tidewheel.stores.external_transaction import Joined, Untold, Work
-from tidewheel.tasks.middleware import prepare
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.sync.blocking_app import BlockingJob
+    from tidewheel.client.sync.blocking_jobs import BlockingJob
     from tidewheel.tasks.options import Template
     from tidewheel.tasks.task import Task
 
@@ -134,7 +133,7 @@ def _writing(
             f"this connection is to {dialect}, and the app's jobs are in {joiner.dialect}; use a connection "
             "to the database of the app's URL"
         )
-    jobs = prepare(app, jobs)
+    jobs = app.registry.prepare_jobs(app, jobs)
     if any(type(job.payload) is not bytes for job in jobs):
         raise InvalidInput(
             "a job of a task that is not durable is in no database, so it cannot be part of a transaction"

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from tidewheel.client import visibility
+from tidewheel.client.sync.blocking_jobs import BlockingJob
 from tidewheel.core import payload
 from tidewheel.core.clock import to_datetime
 from tidewheel.core.model import (
@@ -37,7 +38,6 @@ from tidewheel.stores.protocol import MAX_DEPENDENTS
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.sync.blocking_app import BlockingJob
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -410,8 +410,6 @@ class Job(Generic[R]):
     @property
     def sync(self) -> BlockingJob[R]:
         """The same handle with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingJob
-
         return BlockingJob(self, self._app.portal)
 
 

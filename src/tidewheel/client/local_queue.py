@@ -12,6 +12,7 @@ import asyncio
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -48,9 +49,18 @@ class LaneStats:
 class Lane:
     """The non-durable jobs of an app in this process. Made by the app, as ``app.lane``."""
 
-    def __init__(self, app: Tidewheel, connections: Connections, *, by_hand: bool = False) -> None:
+    def __init__(
+        self,
+        app: Tidewheel,
+        connections: Connections,
+        load_worker: Callable[[], type[LaneThread]],
+        *,
+        by_hand: bool = False,
+    ) -> None:
+        """``load_worker`` imports the lane's worker, which programs without such tasks do not need."""
         self._app = app
         self._connections = connections
+        self._load_worker = load_worker
         self._starting = threading.Lock()
         self._started: LaneThread | None = None
         self.by_hand = by_hand
@@ -83,8 +93,7 @@ class Lane:
 
     def prepare(self) -> None:
         """Import now, when a task is registered, what its first job would have to wait for."""
-        from tidewheel.worker import local_queue_worker  # noqa: F401
-
+        self._load_worker()
         lane_store()
 
     def open(self) -> LaneStore:
@@ -112,9 +121,7 @@ class Lane:
         if started is None:
             return 0
         if self.by_hand:
-            from tidewheel.worker.supervisor import Succession
-
-            return await Succession(lambda: started.worker(started.store)).run_until_idle()
+            return await started.run_by_hand()
         if asyncio.get_running_loop() is started.loop:
             raise WrongState("run_until_idle in a handler of a non-durable task would wait for that handler")
         store = started.store
@@ -169,12 +176,10 @@ class Lane:
         self._started = None
 
     def _start(self) -> LaneThread:
-        from tidewheel.worker.local_queue_worker import LaneThread
-
         with self._starting:
             started = self._started
             if started is None or started.ended:
-                started = self._started = LaneThread(self._app, self._connections)
+                started = self._started = self._load_worker()(self._app, self._connections)
                 started.store.run_by_hand(self.by_hand)
                 if not self.by_hand:
                     started.begin()
@@ -182,7 +187,7 @@ class Lane:
 
 
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-_of_the_parent: list[LaneThread | None] = []
+_of_the_parent: list[object] = []
 """Kept in a forked child: an event loop that is thrown away closes what it shares with the parent."""
 
 

@@ -26,6 +26,7 @@ from flask.cli import NoAppException, ScriptInfo
 from werkzeug.local import LocalProxy
 
 from tidewheel.app import Tidewheel
+from tidewheel.cli.command_group import run_about
 from tidewheel.client.connections import Connections
 from tidewheel.core.clock import Clock
 from tidewheel.core.names import shorten
@@ -219,8 +220,6 @@ current_tidewheel: FlaskTidewheel = LocalProxy(_current)  # type: ignore[assignm
 @click.pass_context
 def _commands(ctx: click.Context, /, arguments: tuple[str, ...]) -> None:
     """Run workers, and look after jobs: Tidewheel's commands, for this application's queue."""
-    from tidewheel.cli.command_group import run_about
-
     info = ctx.ensure_object(ScriptInfo)
     app = info.load_app()
     if info.app_import_path:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from tidewheel.client.connections import Connections
 from tidewheel.core.clock import Clock
 from tidewheel.core.jitter import jitter
 from tidewheel.core.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
@@ -459,3 +460,12 @@ class Reservations:
             elif not waiter.future.done():
                 waiter.future.set_exception(error)
             self._forget(waiter)
+
+
+def reservations_of(connections: Connections) -> Reservations:
+    """The waiters of the running event loop, made when the first job is pulled there."""
+
+    def make(store: Store) -> Reservations:
+        return Reservations(store, connections.settings, connections.clock)
+
+    return connections.current().service("reservations", make)

@@ -33,13 +33,14 @@ from tidewheel.core.security_context import (
 from tidewheel.core.urls import over_http, shown_url
 from tidewheel.core.validation import check_integer, check_job_id, check_seconds
 from tidewheel.errors import InvalidInput, NotBuried, NotOverHttp, ReserveTimeout, WrongState
-from tidewheel.pull.dispatcher import Waiter
+from tidewheel.pull.dispatcher import Waiter, reservations_of
 from tidewheel.pull.job_returner import Pulled
 from tidewheel.pull.queue_stats import JobStats, QueueStats, Recovery, TopicState
 from tidewheel.pull.reserved_job import NO_LIMITS, Reserved, TouchLimits, check_reserved
 from tidewheel.stores.protocol import MAX_BATCH
-from tidewheel.tasks.middleware import prepare
 from tidewheel.tasks.options import PutOptions, Template, make_template
+from tidewheel.worker import async_waits
+from tidewheel.worker.store_maintenance import Janitor
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -101,7 +102,7 @@ class Queue:
 
     async def _put(self, job: NewJob) -> Job[Any]:
         """Those who put at a time share a commit."""
-        reservations = self._connections.reservations()
+        reservations = reservations_of(self._connections)
         reservations.rounds.called()
         await reservations.rounds.gather()
         try:
@@ -142,7 +143,7 @@ class Queue:
         wanted = check_topics(topics)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
         refuse_inside(self._app, "reserve")
-        pulled = await self._connections.reservations().reserve(wanted, seconds)
+        pulled = await reservations_of(self._connections).reserve(wanted, seconds)
         if pulled is None:
             raise ReserveTimeout(f"no job of {_listed(wanted)} was ready within {seconds or 0:g} s")
         return Reserved(self._app, self._connections, pulled, self._limits)
@@ -155,7 +156,7 @@ class Queue:
         system_only("reserve_job")
         wanted = check_job_id(job_id)
         store = self._store("reserve_job")
-        pulled = await self._connections.reservations().grant(wanted)
+        pulled = await reservations_of(self._connections).grant(wanted)
         if pulled is None:
             record = await job_actions.get(store, wanted, None)
             raise WrongState(
@@ -266,7 +267,7 @@ class Queue:
         """Counts over all topics."""
         whole_view("stats")
         depths = await self._app.store.depths(tenant=self._tenant())
-        return QueueStats.of(depths, self._connections.reservations().waiting)
+        return QueueStats.of(depths, reservations_of(self._connections).waiting)
 
     async def depths(self) -> list[TopicDepth]:
         """The same for each topic that has unfinished or buried jobs, by name."""
@@ -287,7 +288,7 @@ class Queue:
             reserved=depth.running,
             buried=depth.failed,
             urgent=depth.urgent,
-            waiting=self._connections.reservations().waiting_for(topic),
+            waiting=reservations_of(self._connections).waiting_for(topic),
             pause_left=_pause_left(depth, await store.now()),
         )
 
@@ -386,23 +387,23 @@ class WireQueue(Queue):
     def put_soon(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
         """Put a job that was made from a template without a key. ``quick``: the client will put another."""
         if self._app.registry.around.enqueues:
-            (job,) = prepare(self._app, (job,))
-        return self._connections.reservations().put(job, quick=quick)
+            (job,) = self._app.registry.prepare_jobs(self._app, (job,))
+        return reservations_of(self._connections).put(job, quick=quick)
 
     def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool) -> Waiter:
         """Want a job of these topics, which are checked already. What the waiter gets is to be ``taken``.
 
         ``quick``: the client will end the job at once, as it did before.
         """
-        return self._connections.reservations().ask(topics, timeout, quick=quick)
+        return reservations_of(self._connections).ask(topics, timeout, quick=quick)
 
     def hurry(self, waiter: Waiter) -> None:
         """It gets a job that is ready now, or none."""
-        self._connections.reservations().hurry(waiter)
+        reservations_of(self._connections).hurry(waiter)
 
     def withdraw(self, waiter: Waiter) -> None:
         """It gets none, unless it has one."""
-        self._connections.reservations().withdraw(waiter)
+        reservations_of(self._connections).withdraw(waiter)
 
     def taken(self, pulled: Pulled) -> Reserved:
         """What a waiter got."""
@@ -411,16 +412,14 @@ class WireQueue(Queue):
     @property
     def anything_ahead(self) -> bool:
         """Whether jobs are away from the others for clients who have not asked yet."""
-        return self._connections.reservations().anything_ahead
+        return reservations_of(self._connections).anything_ahead
 
     async def rescue_forever(self) -> None:
         """Let others have jobs whose time to run is over, until cancelled: a moment after it is over."""
-        from tidewheel.worker.async_waits import Recovery
-        from tidewheel.worker.store_maintenance import Janitor
-
         app = self._app
-        await Janitor(app.store, app.settings.poll_interval, app.clock, Recovery()).run()
+        recovery = async_waits.Recovery()
+        await Janitor(app.store, app.settings.poll_interval, app.clock, recovery).run()
 
     async def let_go(self) -> None:
         """Of those, because somebody is about to look."""
-        await self._connections.reservations().let_go()
+        await reservations_of(self._connections).let_go()

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
+from tidewheel.client.sync.blocking_queue import BlockingReserved
 from tidewheel.client.sync.portal import Twin
 from tidewheel.core import payload
 from tidewheel.core.model import (
@@ -26,6 +27,7 @@ from tidewheel.core.model import (
 from tidewheel.core.names import check_text
 from tidewheel.core.validation import check_integer, check_seconds
 from tidewheel.errors import InvalidInput, NotReserved, TouchLimitExceeded
+from tidewheel.pull.dispatcher import reservations_of
 from tidewheel.pull.job_returner import Pulled
 from tidewheel.settings import Settings
 from tidewheel.tasks.options import MAX_PRIORITY
@@ -33,7 +35,6 @@ from tidewheel.tasks.options import MAX_PRIORITY
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.client.connections import Connections
-    from tidewheel.client.sync.blocking_queue import BlockingReserved
 
 BURIED: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
 """What is kept of a job that was buried without a reason."""
@@ -147,7 +148,7 @@ class Reserved:
         )
         if problem is not None:
             raise TouchLimitExceeded(problem)
-        seconds = await self._connections.reservations().touch(self._job.lease, self.ttr)
+        seconds = await reservations_of(self._connections).touch(self._job.lease, self.ttr)
         if seconds is None:
             raise self._lost("touched")
         self._touches += 1
@@ -165,7 +166,7 @@ class Reserved:
         self, outcome: Outcome, then: frozenset[str] | None = None, *, quick: bool = True
     ) -> asyncio.Future[bool]:
         settlement = Settlement(self._job.lease, outcome, self._app.clock.monotonic() - self._granted_at)
-        return self._connections.reservations().end(settlement, then=then, quick=quick)
+        return reservations_of(self._connections).end(settlement, then=then, quick=quick)
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(
@@ -176,8 +177,6 @@ class Reserved:
     @property
     def sync(self) -> BlockingReserved:
         """The same with blocking calls."""
-        from tidewheel.client.sync.blocking_queue import BlockingReserved
-
         return BlockingReserved(self, self._app.portal)
 
 

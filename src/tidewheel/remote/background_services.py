@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from tidewheel.core.model import Lane
 from tidewheel.errors import StoreError
+from tidewheel.schedules.scheduler import Scheduler
+from tidewheel.worker.async_waits import Recovery, end
+from tidewheel.worker.declared_limits import declare_limits, declared_limits
+from tidewheel.worker.store_maintenance import Janitor
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.worker.async_waits import Recovery
 
 IDLE_SECONDS: Final = 300.0
 """Whom nobody has asked for work for so long has no workers elsewhere to do it for."""
@@ -60,10 +63,6 @@ class Housekeeping:
             await asyncio.wait((task,))
 
     async def _run(self) -> None:
-        from tidewheel.schedules.scheduler import Scheduler
-        from tidewheel.worker.async_waits import Recovery, end
-        from tidewheel.worker.store_maintenance import Janitor
-
         app, recovery = self._app, Recovery()
         store, settings, clock = app.store, app.settings, app.clock
         parts = (
@@ -80,8 +79,6 @@ class Housekeeping:
                 self._task = None
 
     async def _declare(self, recovery: Recovery) -> None:
-        from tidewheel.worker.declared_limits import declare_limits, declared_limits
-
         registry = self._app.registry
         limits = declared_limits(registry, [Lane(task.topic) for task in registry])
         try:

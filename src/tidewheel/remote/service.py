@@ -37,6 +37,7 @@ from tidewheel.remote.dispatcher import Room
 from tidewheel.remote.duplicate_settlements import was_accepted
 from tidewheel.remote.reserve_requests import Reserving
 from tidewheel.stores.protocol import MAX_STEPS, Store
+from tidewheel.worker.outcomes import delay_after
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -199,8 +200,6 @@ class RemoteWork:
 
     async def after_error(self, lease: Lease, error: JobError) -> Outcome:
         """How an attempt ends that errored: by the job's own policy, or by its task's."""
-        from tidewheel.worker.outcomes import delay_after
-
         record = await self._app.store.get(lease.job_id)
         if record is None or not error.retryable:
             return Failed(error)  # of a job that is gone nothing is written in any case
@@ -235,7 +234,4 @@ class RemoteWork:
 
     @property
     def _desk(self) -> Desk:
-        connection = self._connections.current()
-        if connection.desk is None:
-            connection.desk = Desk(self._app, connection.store)
-        return connection.desk
+        return self._connections.current().service("desk", lambda store: Desk(self._app, store))

@@ -31,7 +31,6 @@ from tidewheel.schedules.schedule import (
     ran,
     shown,
 )
-from tidewheel.tasks.middleware import prepare
 from tidewheel.tasks.options import EnqueueOptions
 from tidewheel.telemetry import job_log
 
@@ -130,7 +129,7 @@ class Schedules:
             body = decode(document)
             check_payload(self._app.registry, body)
             now = await store.now()
-            [job] = prepare(self._app, [job_at(name, body, now)])
+            [job] = self._app.registry.prepare_jobs(self._app, [job_at(name, body, now)])
             new = encode(name, ran(body, [job], now, now), document.version)
             write = functools.partial(store.enqueue_with, new)
             telemetry = self._app.telemetry

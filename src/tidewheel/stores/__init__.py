@@ -13,7 +13,7 @@ from tidewheel.errors import ConfigurationError, NotOverHttp, StoreError
 from tidewheel.stores.external_transaction import Joiner
 from tidewheel.stores.protocol import Store, StoreLimits
 from tidewheel.stores.schema import Script
-from tidewheel.stores.temporary_store import Ground, Scratch
+from tidewheel.stores.temporary_store import Ground, MemoryScratch, Scratch
 
 if TYPE_CHECKING:
     from tidewheel.stores.memory.local_store import LaneStore
@@ -169,8 +169,6 @@ def write_grants(url: str, role: str, *, rls: bool = False) -> str:
 def _scratch(url: str) -> Scratch:
     match url.partition(":")[0]:
         case "memory":
-            from tidewheel.stores.temporary_store import MemoryScratch
-
             return MemoryScratch(url)
         case "sqlite":
             from tidewheel.stores.sqlite.temporary_store import SqliteScratch

@@ -182,8 +182,6 @@ class JobDraft:
         return task
 
     def _with_payload(self, job: NewJob, task: Task[..., Any] | None, value: Any) -> NewJob:
-        from tidewheel.core.payload import untyped_body
-
         if not self.durable:
             raise InvalidInput(
                 f"the arguments of {self.task!r} are objects of this process, which middleware cannot "
@@ -191,7 +189,7 @@ class JobDraft:
             )
         limit = self._app.settings.max_payload_bytes
         if task is None or not job.task:
-            body, body_format = untyped_body(value, limit)
+            body, body_format = job_payload.untyped_body(value, limit)
         else:
             body, body_format = task.signature.encode_payload(value, limit), task.signature.format
         return replace(job, payload=body, format=body_format, key=self._key_after(task, body, body_format))
@@ -412,14 +410,8 @@ class Around:
         return await step()
 
 
-def prepare(app: Tidewheel, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """What every way in does to checked jobs before they are written."""
-    around = app.registry.around
-    return around.prepare(app, jobs) if around.enqueues else jobs
-
-
 def prepare_here(around: Around, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """The same in a worker, which holds what is registered and no app."""
+    """Prepare checked jobs in a worker, which has the registered middleware and no app."""
     return around.prepare(around.app, jobs) if around.enqueues and around.app is not None else jobs
 
 

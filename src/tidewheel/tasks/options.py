@@ -41,7 +41,7 @@ from tidewheel.tasks.callbacks import Callback, ErrorCallback, SuccessCallback
 
 if TYPE_CHECKING:
     from tidewheel.client.job_handle import Job
-    from tidewheel.client.sync.blocking_app import BlockingJob
+    from tidewheel.client.sync.blocking_jobs import BlockingJob
 
 JobIdentity: TypeAlias = "Job[Any] | BlockingJob[Any] | UUID | str"
 """What names a job to run after: a handle, or an id."""

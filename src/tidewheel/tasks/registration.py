@@ -10,10 +10,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from tidewheel.errors import ConfigurationError
-from tidewheel.schedules.declarations import declare
 from tidewheel.settings import Settings
 from tidewheel.tasks.batches import Batch
-from tidewheel.tasks.options import TaskOptions
+from tidewheel.tasks.options import EnqueueOptions, TaskOptions
 from tidewheel.tasks.registry import Registry
 from tidewheel.tasks.task import BatchTaskDecorator, Task, TaskDecorator
 from tidewheel.tasks.task_schemas import payload_schemas
@@ -21,6 +20,7 @@ from tidewheel.tasks.task_schemas import payload_schemas
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.client.local_queue import Lane
+    from tidewheel.core.cron import When
     from tidewheel.tasks.context import Context
 
 P = ParamSpec("P")
@@ -59,6 +59,17 @@ class Declaring:
     registry: Registry
     settings: Settings
     lane: Lane
+
+    def schedule(
+        self,
+        name: str,
+        task_or_topic: str | Task[..., Any],
+        when: When,
+        payload: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> None:
+        """Declare a schedule; the app does it."""
+        raise NotImplementedError
 
     @overload
     def task(self, fn: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Task[P, R]: ...
@@ -119,7 +130,7 @@ class Declaring:
             )
             self.registry.add(task)
             if (when := task.defaults.get("schedule")) is not None:
-                declare(self.registry, self.settings, task.name, task, when, None, {})
+                self.schedule(task.name, task, when)
             if not task.durable:
                 self.lane.prepare()
             return task

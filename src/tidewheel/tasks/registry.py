@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tidewheel.core.cron import MAX_SCHEDULES
-from tidewheel.core.model import Lane
+from tidewheel.core.model import Lane, NewJob
 from tidewheel.core.names import check_wire_topic, is_topic
 from tidewheel.errors import ConfigurationError
 from tidewheel.tasks.middleware import Around
 
 if TYPE_CHECKING:
+    from tidewheel.app import Tidewheel
     from tidewheel.schedules.declarations import Declared
     from tidewheel.tasks.task import Task
 
@@ -138,6 +139,10 @@ class Registry:
     def has_callbacks(self) -> bool:
         """Whether any task here has: workers of others never look."""
         return bool(self._with_callbacks)
+
+    def prepare_jobs(self, app: Tidewheel, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+        """Run the enqueue middleware on checked jobs. Every way in does this before it writes them."""
+        return self.around.prepare(app, jobs) if self.around.enqueues else jobs
 
     def named(self, name: str) -> Task[..., Any] | None:
         """The task of this name or alias."""

@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from tidewheel.client.enqueue import submit, submit_many
+from tidewheel.client.external_transaction import AsyncConnection, AsyncUsingTask, UsingTask, bind
 from tidewheel.client.job_handle import Job
+from tidewheel.client.sync.blocking_jobs import BlockingBoundTask, BlockingTask
 from tidewheel.core import payload
 from tidewheel.core.model import BodyFormat, NewJob
 from tidewheel.core.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
@@ -32,8 +34,6 @@ from tidewheel.tasks.task_location import importing_module
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.external_transaction import AsyncConnection, AsyncUsingTask, UsingTask
-    from tidewheel.client.sync.blocking_app import BlockingBoundTask, BlockingTask
     from tidewheel.tasks.batches import BatchContext
     from tidewheel.tasks.context import Context
 
@@ -118,15 +118,11 @@ class Task(Generic[P, R]):
 
         What follows is a plain call on a connection whose calls block, and awaited on an async one.
         """
-        from tidewheel.client.external_transaction import bind
-
         return bind(self, self._template, connection)
 
     @property
     def sync(self) -> BlockingTask[P, R]:
         """The same task with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingTask
-
         return BlockingTask(self, self.app.portal)
 
     # -- for the worker ---------------------------------------------------------------------------------
@@ -271,15 +267,11 @@ class BoundTask(Generic[P, R]):
     def using(self, connection: object) -> UsingTask[P, R]: ...
     def using(self, connection: object) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
         """These options on a connection of yours. See ``Task.using``."""
-        from tidewheel.client.external_transaction import bind
-
         return bind(self._task, self._template, connection)
 
     @property
     def sync(self) -> BlockingBoundTask[P, R]:
         """The same with blocking calls."""
-        from tidewheel.client.sync.blocking_app import BlockingBoundTask
-
         return BlockingBoundTask(self, self._task.app.portal)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import tidewheel
 from tidewheel.errors import ConfigurationError, StoreError
 from tidewheel.verification.history import Died, Froze, Recorder, Thawed, read_history
 from tidewheel.verification.process_main import READY
@@ -146,7 +145,7 @@ class Crew:
         with open(descriptor, "ab") as log:
             return subprocess.Popen(  # noqa: S603 - our own interpreter
                 # -P: nothing is imported from the working directory.
-                [sys.executable, "-P", "-c", _PROGRAM, str(Path(tidewheel.__file__).parents[1])],
+                [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

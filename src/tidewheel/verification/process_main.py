@@ -16,6 +16,7 @@ from msgspec import structs
 
 from tidewheel.core.model import JobFilter, NewJob
 from tidewheel.errors import StoreError
+from tidewheel.schedules.scheduler import Scheduler
 from tidewheel.stores import Store
 from tidewheel.verification.history import FileRecorder, Listed
 from tidewheel.verification.recording_store import RecordingStore
@@ -56,7 +57,14 @@ async def _follow(orders: dict[str, Any]) -> None:
         store = cast("Store", RecordingStore(app.store, recorder))
         os.write(sys.stdout.fileno(), READY)
         if role != "producer":
-            worker = Worker(store, app.registry, app.settings, name=orders["name"], clock=app.clock)
+            worker = Worker(
+                store,
+                app.registry,
+                app.settings,
+                name=orders["name"],
+                clock=app.clock,
+                make_scheduler=Scheduler,
+            )
             when_called_off(worker.stop)
             await worker.run()
         else:

@@ -15,7 +15,7 @@ from tidewheel.core.jitter import jitter
 from tidewheel.core.model import NewDocument
 from tidewheel.core.urls import over_http
 from tidewheel.errors import StoreError
-from tidewheel.verification.store_checks import Finding, Level
+from tidewheel.verification.store_checks import Finding, Level, look_around
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -62,9 +62,6 @@ async def _is_our_turn(app: Tidewheel) -> bool:
 
 async def _look(app: Tidewheel) -> tuple[list[Finding], bool]:
     """What was found; False when the store's own check was left out."""
-    # Late: who starts a worker should not wait for the import of what it does later.
-    from tidewheel.verification.store_checks import look_around
-
     found: list[Finding] = []
     small = await _is_small(app)
     if small:

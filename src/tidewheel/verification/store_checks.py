@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidewheel.admin.reports.answers import Finding as AttentionFinding
 from tidewheel.admin.reports.answers import FindingKind, Severity
 from tidewheel.admin.reports.attention import of_ailment
-from tidewheel.app import Tidewheel
 from tidewheel.builtin.file_reconciliation import (
     MOST_JOBS,
     MOST_NAMES,
@@ -23,6 +22,9 @@ from tidewheel.builtin.file_reconciliation import (
 from tidewheel.core.clock import MICROSECONDS
 from tidewheel.core.model import JobFilter
 from tidewheel.core.text_format import duration, plural, printable, size
+
+if TYPE_CHECKING:
+    from tidewheel.app import Tidewheel
 
 
 class Level(StrEnum):

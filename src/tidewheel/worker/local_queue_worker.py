@@ -1,6 +1,7 @@
 """The thread behind the lane: an event loop, the app opened on it, and a worker on the lane's own store.
 
-The worker is imported by the thread, not by whoever enqueues the first job: that takes a tenth of a second.
+The app imports this module when the first non-durable task is registered, so that the first job does not
+wait for the import of the worker.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from tidewheel.core.model import Lane as TopicAndTask
 from tidewheel.errors import TidewheelError
 from tidewheel.stores import lane_store
 from tidewheel.tasks.registry import Registry
+from tidewheel.worker.async_waits import Recovery, end, first_of
+from tidewheel.worker.backoff import Backoff
+from tidewheel.worker.supervisor import Succession
+from tidewheel.worker.worker import Worker
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.stores.memory.local_store import LaneStore
-    from tidewheel.worker import Worker
 
 END_SECONDS: Final = 10.0
 """How long after the grace period whoever closes the app waits for the lane's thread."""
@@ -64,8 +68,6 @@ class LaneThread:
 
     def worker(self, store: LaneStore) -> Worker:
         """A worker for the lane's jobs, on the running event loop."""
-        from tidewheel.worker import Worker
-
         # Schedules are in the store where all other jobs are, and workers there look after them.
         settings = replace(self._app.settings, schedules=False)
         self._workers += 1
@@ -84,6 +86,10 @@ class LaneThread:
         )
         worker.looks = False  # what it sees is the lane, and not the queue
         return worker
+
+    async def run_by_hand(self) -> int:
+        """Run the lane's jobs on this event loop until none is due; how many attempts that took."""
+        return await Succession(lambda: self.worker(self.store)).run_until_idle()
 
     def begin(self) -> None:
         """Start the thread, unless somebody has. Does not wait for it."""
@@ -139,9 +145,6 @@ class LaneThread:
             self._finish()
 
     async def _main(self) -> None:
-        from tidewheel.worker.async_waits import end, first_of
-        from tidewheel.worker.supervisor import Succession
-
         opening = asyncio.create_task(self._open_app())
         try:
             await first_of(asyncio.wait((opening,)), self._stop.wait(), asyncio.sleep(OPEN_SECONDS))
@@ -166,9 +169,6 @@ class LaneThread:
 
     async def _open_app(self) -> None:
         """Handlers use the app as they do on any worker. The lane itself needs no database."""
-        from tidewheel.worker.async_waits import Recovery
-        from tidewheel.worker.backoff import Backoff
-
         backoff = Backoff("opening the app for handlers of the lane", Recovery())
         while True:
             try:

@@ -152,8 +152,6 @@ class Maintenance:
         self._looking = asyncio.get_running_loop().create_task(self._look(), name="tidewheel-maintenance")
 
     async def _look(self) -> None:
-        from tidewheel.worker.observers import Observers
-
         pruner = Pruner(self._store, self._clock, Observers(None, self._telemetry.metrics, self._clock))
         try:
             await self._store.rescue()

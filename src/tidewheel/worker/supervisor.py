@@ -101,13 +101,13 @@ class Succession:
             self.worker.stop()
 
 
-def workers_of(app: Tidewheel, options: WorkerOptions) -> Succession:
-    """The workers of an app, one after another, with the look that is taken when the first has started."""
-    from tidewheel.verification.startup_check import look_after_start
-
+def workers_of(
+    app: Tidewheel, options: WorkerOptions, startup_check: Callable[[], Coroutine[Any, Any, None]]
+) -> Succession:
+    """The workers of an app, one after another. ``startup_check`` begins with the first."""
     inner: WorkerOptions = {**options, "handle_signals": False}
     return Succession(
         lambda: app.worker(**inner),
         handle_signals=options.get("handle_signals", True),
-        beside=lambda: look_after_start(app),
+        beside=startup_check,
     )

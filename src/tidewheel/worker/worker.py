@@ -16,7 +16,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from tidewheel.core.clock import Clock, SystemClock
 from tidewheel.core.jitter import jitter
@@ -25,7 +25,6 @@ from tidewheel.core.names import check_worker_name
 from tidewheel.core.security_context import system_only
 from tidewheel.core.urls import over_http
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
-from tidewheel.schedules.scheduler import Scheduler
 from tidewheel.settings import Settings, override_settings
 from tidewheel.stores.protocol import Store, Wakeups
 from tidewheel.tasks.registry import Registry
@@ -68,9 +67,34 @@ LAST_CALLS = 1.0
 _log = logging.getLogger("tidewheel.worker")
 
 
+class FiresSchedules(Protocol):
+    """What a worker needs of a scheduler."""
+
+    async def run(self) -> None:
+        """Fire schedules until cancelled."""
+
+    async def once(self) -> None:
+        """Fire what is due now."""
+
+
+class MakeScheduler(Protocol):
+    """How a worker gets its scheduler: schedules are a package above."""
+
+    def __call__(
+        self,
+        store: Store,
+        registry: Registry,
+        settings: Settings,
+        clock: Clock,
+        recovery: Recovery,
+        telemetry: Telemetry | None = None,
+    ) -> FiresSchedules: ...
+
+
 class Worker:
     """Runs the jobs of an app's tasks until it is stopped.
 
+    ``make_scheduler``: without one, this worker fires no schedules.
     ``clock`` and ``keeper_thread``: where time and the keeper's thread come from; a simulation has its own.
     """
 
@@ -92,6 +116,7 @@ class Worker:
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
         keeper_thread: Callable[[Keeper, OnDeath], Beside] = KeeperThread,
+        make_scheduler: MakeScheduler | None = None,
     ) -> None:
         self.name = check_worker_name(
             name or f"{socket.gethostname()[:150]}:{os.getpid()}:{secrets.token_hex(2)}"
@@ -116,6 +141,7 @@ class Worker:
         self._handle_signals = handle_signals
         self._clock = clock or SystemClock()
         self._keeper_thread = keeper_thread
+        self._make_scheduler = make_scheduler
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
         self._held = HeldJobs()
         self._observers = observers_of(self.name, settings, self._clock, telemetry)
@@ -286,12 +312,12 @@ class Worker:
         )
         keeping = self._keeper_thread(keeper, self._part_died)
         janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
-        scheduler = Scheduler(
-            self._store, self._registry, self._settings, self._clock, recovery, self._telemetry
-        )
+        scheduler = self._scheduler(recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        parts = (settler.run(), janitor.run(), *([] if until_idle else [scheduler.run()]))
+        parts = [settler.run(), janitor.run()]
+        if scheduler is not None and not until_idle:
+            parts.append(scheduler.run())
         background = [self._background(part) for part in parts]
         events.settling = background[0]
         if self._telemetry is not None:
@@ -305,7 +331,7 @@ class Worker:
                     try:
                         limits = declared_limits(self._registry, self.lanes)
                         await declare_limits(self._store, limits, recovery, events.stopping)
-                        if until_idle:
+                        if scheduler is not None and until_idle:
                             await scheduler.once()
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
@@ -503,6 +529,13 @@ class Worker:
         if (self._slots.limits_topics or events.kept_back) and events.wakeups is not None:
             # There is room again for what was passed over by the last claim.
             events.wakeups.nudge()
+
+    def _scheduler(self, recovery: Recovery) -> FiresSchedules | None:
+        if self._make_scheduler is None:
+            return None
+        return self._make_scheduler(
+            self._store, self._registry, self._settings, self._clock, recovery, self._telemetry
+        )
 
     # -- stopping -----------------------------------------------------------------------------------------
 

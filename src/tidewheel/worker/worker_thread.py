@@ -7,15 +7,16 @@ import atexit
 import concurrent.futures.thread  # noqa: F401 - its own exit handler has to be registered before ours
 import logging
 import threading
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidewheel.errors import WrongState
 from tidewheel.tasks.options import WorkerOptions
+from tidewheel.worker.supervisor import Succession
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.worker.supervisor import Succession
 
 ANSWER_SECONDS: Final = 10.0
 """How long a worker's event loop may be silent, once the grace period is over, before it is given up."""
@@ -29,8 +30,15 @@ class WorkerThread:
     Signals stay the program's own. Made by :meth:`Tidewheel.worker_thread`.
     """
 
-    def __init__(self, app: Tidewheel, options: WorkerOptions) -> None:
+    def __init__(
+        self,
+        app: Tidewheel,
+        options: WorkerOptions,
+        startup_check: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """``startup_check`` runs beside the worker, and is cancelled when that ends."""
         self._app = app
+        self._startup_check = startup_check
         self._options: WorkerOptions = {**options, "handle_signals": False}
         self._thread: threading.Thread | None = None
         self._workers: Succession | None = None
@@ -107,14 +115,9 @@ class WorkerThread:
             self._no_grace.set()
 
     async def _main(self) -> None:
-        from tidewheel.verification.startup_check import look_after_start
-        from tidewheel.worker.supervisor import Succession
-
         self._loop = asyncio.get_running_loop()
         async with self._app:
-            self._workers = Succession(
-                lambda: self._app.worker(**self._options), beside=lambda: look_after_start(self._app)
-            )
+            self._workers = Succession(lambda: self._app.worker(**self._options), beside=self._startup_check)
             self._ready.set()
             await self._workers.run()
 

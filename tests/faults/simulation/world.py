@@ -26,6 +26,7 @@ from tests.faults.simulation.scheduler import Scheduler, TooManySteps
 from tidewheel.core.clock import MICROSECONDS, Clock
 from tidewheel.core.jitter import GENERATOR
 from tidewheel.errors import StoreUnavailable, WorkerStuck
+from tidewheel.schedules.scheduler import Scheduler as ScheduleRunner
 from tidewheel.settings import Settings
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.protocol import Store
@@ -243,6 +244,7 @@ class Workplace:
             isolate=False,
             clock=self.process.clock,
             keeper_thread=SimulatedThread,
+            make_scheduler=ScheduleRunner,
         )
         self._revival = chance.uniform(0.0, 1.5)  # seconds after its death until another one starts
         self._on_its_way_out = False

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tidewheel.client.job_handle import Attempt, Job, Step
-from tidewheel.core import headers
+from tidewheel.core import headers, payload
 from tidewheel.core.model import BodyFormat, Dependents, JobError, Relative
 
 
@@ -80,16 +80,14 @@ def _relative(relative: Relative) -> dict[str, Any]:
 
 def payload_of(job: Job[Any]) -> Any:
     """The payload as JSON can carry it."""
-    payload = job.payload
-    if job.record.format is BodyFormat.BYTES and payload is not None:
-        return base64.b64encode(payload).decode("ascii")
-    return payload
+    value = job.payload
+    if job.record.format is BodyFormat.BYTES and value is not None:
+        return base64.b64encode(value).decode("ascii")
+    return value
 
 
 def result_of(job: Job[Any]) -> Any:
     """The stored result, plain: JSON whatever type the task's signature makes of it."""
-    from tidewheel.core import payload
-
     return None if job.record.result is None else payload.decode(job.record.result)
 
 

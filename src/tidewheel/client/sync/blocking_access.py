@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from tidewheel.access import document_pages
-from tidewheel.access.access_control import SYSTEM, Access
-from tidewheel.access.api_keys import ApiKey, NewApiKey
-from tidewheel.access.audit_log import Audit, AuditLine, AuditPage
-from tidewheel.access.caller import Caller
-from tidewheel.access.credentials import Explanation
-from tidewheel.access.sessions import Session
-from tidewheel.access.superusers import Superuser
-from tidewheel.client.sync.portal import AccessTwin, Twin
+from tidewheel.access.caller import SYSTEM
+from tidewheel.client.sync.portal import Twin
+
+if TYPE_CHECKING:
+    from tidewheel.access.access_control import Access
+    from tidewheel.access.api_keys import ApiKey, NewApiKey
+    from tidewheel.access.audit_log import Audit, AuditLine, AuditPage
+    from tidewheel.access.caller import Caller
+    from tidewheel.access.credentials import Explanation
+    from tidewheel.access.sessions import Session
+    from tidewheel.access.superusers import Superuser
 
 
-class BlockingAudit(Twin[Audit]):
+class BlockingAudit(Twin["Audit"]):
     """Blocking twin of :class:`~tidewheel.access.audit_log.Audit`."""
 
     def record(self, *lines: AuditLine) -> None:
@@ -45,8 +49,13 @@ class BlockingAudit(Twin[Audit]):
         )
 
 
-class BlockingAccess(AccessTwin[Access]):
+class BlockingAccess(Twin["Access"]):
     """Blocking twin of :class:`~tidewheel.access.access_control.Access`."""
+
+    @property
+    def audit(self) -> BlockingAudit:
+        """Who did what."""
+        return BlockingAudit(self._inner.audit, self._portal)
 
     def authenticate(self, *, bearer: str | None = None, cookie: str | None = None) -> Caller:
         """Who showed this: an API key or a token, or else the value of the session's cookie.

@@ -3,313 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
-from tidewheel.admin.filters import JobFilters
-from tidewheel.admin.job_copy import CopyOptions
-from tidewheel.admin.reports.answers import (
-    Attention,
-    Duplicates,
-    FailedJobs,
-    JobDurations,
-    LastHour,
-    Outstanding,
-    StuckJobs,
-)
-from tidewheel.admin.reports.questions import HOUR, Questions
-from tidewheel.admin.topic_controls import Limiting
-from tidewheel.admin.worker_info import WorkerInfo
-from tidewheel.app import DEFAULT_PAGE, Tidewheel
-from tidewheel.client.job_handle import Attempt, Job, JobPage, Step
 from tidewheel.client.sync.blocking_access import BlockingAccess
+from tidewheel.client.sync.blocking_jobs import BlockingJob
+from tidewheel.client.sync.blocking_queue import BlockingQueue
 from tidewheel.client.sync.portal import AppTwin, Twin
-from tidewheel.core.model import (
-    Count,
-    Dependents,
-    JobError,
-    JobRecord,
-    Progress,
-    Relative,
-    State,
-    Stats,
-    TopicStats,
-)
 from tidewheel.core.payload import AS_IT_WAS
-from tidewheel.core.reports import TaskStats
-from tidewheel.core.timeline import TimelineEntry
-from tidewheel.core.topic_limits import TopicLimits
-from tidewheel.stores.protocol import MAX_DEPENDENTS
-from tidewheel.tasks.options import EnqueueOptions, WorkerOptions
-from tidewheel.tasks.task import BoundTask, Task
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class BlockingJob(Twin[Job[R]], Generic[R]):
-    """Blocking twin of :class:`~tidewheel.client.job_handle.Job`."""
-
-    @property
-    def duplicate(self) -> bool:
-        """Whether this enqueue found its key taken, and this is the job that holds it."""
-        return self._inner.duplicate
-
-    @property
-    def replaced(self) -> bool:
-        """Whether that job took over the new payload (``on_duplicate="replace"``)."""
-        return self._inner.replaced
-
-    @property
-    def record(self) -> JobRecord:
-        """Everything the store said, in its own units."""
-        return self._inner.record
-
-    @property
-    def id(self) -> UUID:
-        """Time-ordered and unique (UUIDv7)."""
-        return self._inner.id
-
-    @property
-    def number(self) -> int:
-        """Store-wide, in enqueue order."""
-        return self._inner.number
-
-    @property
-    def topic(self) -> str:
-        """The lane it waits in."""
-        return self._inner.topic
-
-    @property
-    def task(self) -> str:
-        """The name of its task; empty when it was enqueued by a bare topic."""
-        return self._inner.task
-
-    @property
-    def tenant(self) -> str:
-        """Whom it belongs to."""
-        return self._inner.tenant
-
-    @property
-    def priority(self) -> int:
-        """Higher runs first."""
-        return self._inner.priority
-
-    @property
-    def key(self) -> str | None:
-        """What makes it unique within its tenant and task."""
-        return self._inner.key
-
-    @property
-    def correlation_id(self) -> str | None:
-        """What it belongs together with, in the caller's words."""
-        return self._inner.correlation_id
-
-    @property
-    def limit_key(self) -> str | None:
-        """Which jobs of its topic and tenant it is limited together with, where the topic has such limits."""
-        return self._inner.limit_key
-
-    @property
-    def user_id(self) -> str | None:
-        """On whose behalf it runs."""
-        return self._inner.user_id
-
-    @property
-    def service_id(self) -> str | None:
-        """Which service asked for it."""
-        return self._inner.service_id
-
-    @property
-    def max_attempts(self) -> int | None:
-        """How many attempts it gets; None is unlimited."""
-        return self._inner.max_attempts
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds one attempt may run; None is no timeout."""
-        return self._inner.timeout
-
-    @property
-    def payload(self) -> Any:
-        """The JSON it was given (or raw bytes); None when bodies are not loaded, or were never written."""
-        return self._inner.payload
-
-    @property
-    def state(self) -> State:
-        """The stored state. It is also a plain string: ``job.state == "failed"``."""
-        return self._inner.state
-
-    @property
-    def shown_state(self) -> str:
-        """The finest name for its state: ``delayed``, ``retrying``, ``blocked`` and ``claimed`` included."""
-        return self._inner.shown_state
-
-    @property
-    def attempt(self) -> int:
-        """How many attempts have been counted, a running one included."""
-        return self._inner.attempt
-
-    @property
-    def worker(self) -> str | None:
-        """Who holds it or held it last."""
-        return self._inner.worker
-
-    @property
-    def cancel_requested(self) -> bool:
-        """Whether somebody asked a running job to stop."""
-        return self._inner.cancel_requested
-
-    @property
-    def progress(self) -> Progress | None:
-        """How far its handler says it is."""
-        return self._inner.progress
-
-    @property
-    def checkpoint(self) -> Any:
-        """What its handler asked to be remembered."""
-        return self._inner.checkpoint
-
-    @property
-    def error(self) -> JobError | None:
-        """Why it errored, was cancelled or expired, whatever came last."""
-        return self._inner.error
-
-    @property
-    def error_summary(self) -> str | None:
-        """The newest error in one line; lists carry it too."""
-        return self._inner.error_summary
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts that errored, oldest first: the first ten and the last ten."""
-        return self._inner.attempts
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps its runs have finished, in that order."""
-        return self._inner.steps
-
-    @property
-    def after(self) -> tuple[Relative, ...]:
-        """The jobs it runs after. A job just enqueued knows how those are after :meth:`refresh`."""
-        return self._inner.after
-
-    @property
-    def after_any(self) -> bool:
-        """Whether it runs however those end."""
-        return self._inner.after_any
-
-    @property
-    def timeline(self) -> tuple[TimelineEntry, ...]:
-        """What is known to have happened to it, in order, derived from all of the above."""
-        return self._inner.timeline
-
-    @property
-    def created_at(self) -> datetime:
-        """When it was enqueued."""
-        return self._inner.created_at
-
-    @property
-    def run_at(self) -> datetime:
-        """When it is, or was, due."""
-        return self._inner.run_at
-
-    @property
-    def claimed_at(self) -> datetime | None:
-        """When a worker last took it."""
-        return self._inner.claimed_at
-
-    @property
-    def started_at(self) -> datetime | None:
-        """When its handler last began."""
-        return self._inner.started_at
-
-    @property
-    def finished_at(self) -> datetime | None:
-        """When it reached its final state."""
-        return self._inner.finished_at
-
-    @property
-    def leased_until(self) -> datetime | None:
-        """Until when its worker holds it without a further sign of life."""
-        return self._inner.leased_until
-
-    def result(self, timeout: float | None = None) -> R:
-        """Wait for the job to finish and answer what its handler returned.
-
-        Raises ``JobFailed`` or ``JobCancelled`` when it ended so, ``ResultTimeout`` after ``timeout`` seconds
-        (the job goes on), ``JobNotFound`` when it has been deleted.
-        """
-        return self._portal.run(self._inner.result, timeout)
-
-    def refresh(self) -> BlockingJob[R]:
-        """Look again, bodies included. ``JobNotFound`` when the job is gone."""
-        return BlockingJob(self._portal.run(self._inner.refresh), self._portal)
-
-    def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
-        """The jobs that run after it, lowest number first and at most 200, and how many there are."""
-        return self._portal.run(self._inner.dependents, limit)
-
-    def cancel(self) -> bool:
-        """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
-        return self._portal.run(self._inner.cancel)
-
-    def take_back(self) -> None:
-        """Take it from its holder: it is pending again, and the attempt is not counted."""
-        self._portal.run(self._inner.take_back)
-
-    def requeue(self) -> None:
-        """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
-        self._portal.run(self._inner.requeue)
-
-    def delete(self) -> None:
-        """Remove it with everything that belongs to it. A running job is refused."""
-        self._portal.run(self._inner.delete)
+if TYPE_CHECKING:
+    from tidewheel.admin.filters import JobFilters
+    from tidewheel.admin.job_copy import CopyOptions
+    from tidewheel.admin.reports.answers import (
+        Attention,
+        Duplicates,
+        FailedJobs,
+        JobDurations,
+        LastHour,
+        Outstanding,
+        StuckJobs,
+    )
+    from tidewheel.admin.reports.questions import Questions
+    from tidewheel.admin.topic_controls import Limiting
+    from tidewheel.admin.worker_info import WorkerInfo
+    from tidewheel.app import Tidewheel
+    from tidewheel.client.job_handle import JobPage
+    from tidewheel.core.cron import When
+    from tidewheel.core.model import Count, Stats, TopicStats
+    from tidewheel.core.reports import TaskStats
+    from tidewheel.core.topic_limits import TopicLimits
+    from tidewheel.schedules.manager import Schedules
+    from tidewheel.schedules.schedule import Schedule
+    from tidewheel.tasks.options import EnqueueOptions, WorkerOptions
+    from tidewheel.tasks.task import Task
 
 
-class BlockingTask(Twin[Task[P, R]], Generic[P, R]):
-    """Blocking twin of :class:`~tidewheel.tasks.task.Task`."""
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
-        """Make a job of this call. The arguments are checked against the signature first."""
-        return BlockingJob(self._portal.run(self._inner.enqueue, *args, **kwargs), self._portal)
-
-    def enqueue_many(self, payloads: Iterable[Any]) -> list[BlockingJob[R]]:
-        """One job for each payload, written together, handles in the same order.
-
-        A payload is a mapping of the function's parameters, or the object (or bytes) it takes. All of them
-        are checked before the first is written.
-        """
-        return [
-            BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_many, payloads)
-        ]
-
-    def options(self, **options: Unpack[EnqueueOptions]) -> BlockingBoundTask[P, R]:
-        """The task with options for the jobs to come: ``send.options(delay=60).enqueue(...)``."""
-        return BlockingBoundTask(self._inner.options(**options), self._portal)
-
-
-class BlockingBoundTask(Twin[BoundTask[P, R]], Generic[P, R]):
-    """Blocking twin of :class:`~tidewheel.tasks.task.BoundTask`."""
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
-        """Make a job of this call. The arguments are checked against the signature first."""
-        return BlockingJob(self._portal.run(self._inner.enqueue, *args, **kwargs), self._portal)
-
-    def enqueue_many(self, payloads: Iterable[Any]) -> list[BlockingJob[R]]:
-        """One job for each payload, written together, handles in order. See ``Task.enqueue_many``."""
-        return [
-            BlockingJob(item, self._portal) for item in self._portal.run(self._inner.enqueue_many, payloads)
-        ]
-
-    def options(self, **options: Unpack[EnqueueOptions]) -> BlockingBoundTask[P, R]:
-        """More options, laid over these."""
-        return BlockingBoundTask(self._inner.options(**options), self._portal)
-
-
-class BlockingQuestions(Twin[Questions]):
+class BlockingQuestions(Twin["Questions"]):
     """Blocking twin of :class:`~tidewheel.admin.reports.questions.Questions`."""
 
     def outstanding(self, *, tenant: str | None = None) -> Outstanding:
@@ -317,7 +48,7 @@ class BlockingQuestions(Twin[Questions]):
         return self._portal.run(self._inner.outstanding, tenant=tenant)
 
     def failed(
-        self, *, window: float | timedelta = HOUR, limit: int = 50, **filters: Unpack[JobFilters]
+        self, *, window: float | timedelta = 3600.0, limit: int = 50, **filters: Unpack[JobFilters]
     ) -> FailedJobs:
         """What failed and why: failed jobs that match, grouped by task and error, the largest groups first.
 
@@ -360,7 +91,7 @@ class BlockingQuestions(Twin[Questions]):
         return self._portal.run(self._inner.last_hour, tenant=tenant)
 
 
-class BlockingLimiting(Twin[Limiting]):
+class BlockingLimiting(Twin["Limiting"]):
     """Blocking twin of :class:`~tidewheel.admin.topic_controls.Limiting`."""
 
     def set(self, topic: str, limits: TopicLimits) -> None:
@@ -389,7 +120,55 @@ class BlockingLimiting(Twin[Limiting]):
         return self._portal.run(self._inner.remove, topic)
 
 
-class BlockingTidewheel(AppTwin[Tidewheel]):
+class BlockingSchedules(Twin["Schedules"]):
+    """Blocking twin of :class:`~tidewheel.schedules.manager.Schedules`."""
+
+    def create(
+        self,
+        name: str,
+        task_or_topic: str | Task[..., Any],
+        when: When,
+        payload: Any = None,
+        *,
+        replace: bool = False,
+        **options: Unpack[EnqueueOptions],
+    ) -> Schedule:
+        """Make a schedule: a job of this task, or for whoever takes jobs of this topic, at these times.
+
+        Checked as an enqueue is, options included. ``WrongState`` when the name is taken; ``replace`` then
+        puts it in the place of the other one, which keeps its counts, and its pause. One that code declares
+        is changed in the code.
+        """
+        return self._portal.run(
+            self._inner.create, name, task_or_topic, when, payload, replace=replace, **options
+        )
+
+    def all(self) -> list[Schedule]:
+        """Every schedule, by name; there are at most 1,000."""
+        return self._portal.run(self._inner.all)
+
+    def get(self, name: str) -> Schedule:
+        """One schedule, or ``ScheduleNotFound``."""
+        return self._portal.run(self._inner.get, name)
+
+    def pause(self, name: str) -> Schedule:
+        """Let it make no jobs until ``resume``, whatever restarts meanwhile."""
+        return self._portal.run(self._inner.pause, name)
+
+    def resume(self, name: str) -> Schedule:
+        """Let it make jobs again, from now on: what passed while it was paused is not made up for."""
+        return self._portal.run(self._inner.resume, name)
+
+    def run(self, name: str) -> BlockingJob[Any]:
+        """Make a job of it now, also while it is paused. Its own times are not changed by it."""
+        return BlockingJob(self._portal.run(self._inner.run, name), self._portal)
+
+    def delete(self, name: str) -> None:
+        """Forget it. Its jobs stay. One that code declares comes back with the next worker that starts."""
+        self._portal.run(self._inner.delete, name)
+
+
+class BlockingTidewheel(AppTwin["Tidewheel"]):
     """Blocking twin of :class:`~tidewheel.app.Tidewheel`."""
 
     def ping(self) -> None:
@@ -403,6 +182,11 @@ class BlockingTidewheel(AppTwin[Tidewheel]):
         Reads the rules and the settings about tokens at first use; ``ConfigurationError`` if they are wrong.
         """
         return BlockingAccess(self._inner.access, self._portal)
+
+    @property
+    def schedules(self) -> BlockingSchedules:
+        """The schedules of the store: list them, make some, pause them, run them now."""
+        return BlockingSchedules(self._inner.schedules, self._portal)
 
     def enqueue(
         self, task_or_topic: str | Task[..., Any], payload: Any = None, **options: Unpack[EnqueueOptions]
@@ -465,12 +249,7 @@ class BlockingTidewheel(AppTwin[Tidewheel]):
         return BlockingJob(self._portal.run(self._inner.get, job_id), self._portal)
 
     def jobs(
-        self,
-        *,
-        limit: int = DEFAULT_PAGE,
-        offset: int = 0,
-        cursor: int | None = None,
-        **filters: Unpack[JobFilters],
+        self, *, limit: int = 50, offset: int = 0, cursor: int | None = None, **filters: Unpack[JobFilters]
     ) -> JobPage[BlockingJob[Any]]:
         """Jobs that match, newest first, without their bodies; at most 200 a page."""
         return self._portal.run(self._inner.jobs, limit=limit, offset=offset, cursor=cursor, **filters).map(
@@ -539,6 +318,11 @@ class BlockingTidewheel(AppTwin[Tidewheel]):
     def delete_all(self, **filters: Unpack[JobFilters]) -> int:
         """Remove every job that matches and is not running; how many."""
         return self._portal.run(self._inner.delete_all, **filters)
+
+    @property
+    def queue(self) -> BlockingQueue:
+        """The verbs for programs that pull jobs by hand: put, reserve, delete, release, bury, kick, …"""
+        return BlockingQueue(self._inner.queue, self._portal)
 
     def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
-from tidewheel.client.sync.blocking_app import BlockingJob
+from tidewheel.client.sync.blocking_jobs import BlockingJob
 from tidewheel.client.sync.portal import Twin
-from tidewheel.pull.queue import Queue
-from tidewheel.pull.queue_stats import JobStats, QueueStats, Recovery, TopicState
-from tidewheel.pull.reserved_job import Reserved
-from tidewheel.tasks.options import PutOptions
+
+if TYPE_CHECKING:
+    from tidewheel.pull.queue import Queue
+    from tidewheel.pull.queue_stats import JobStats, QueueStats, Recovery, TopicState
+    from tidewheel.pull.reserved_job import Reserved
+    from tidewheel.tasks.options import PutOptions
 
 
-class BlockingReserved(Twin[Reserved]):
+class BlockingReserved(Twin["Reserved"]):
     """Blocking twin of :class:`~tidewheel.pull.reserved_job.Reserved`."""
 
     @property
@@ -92,7 +94,7 @@ class BlockingReserved(Twin[Reserved]):
         return self._portal.run(self._inner.touch)
 
 
-class BlockingQueue(Twin[Queue]):
+class BlockingQueue(Twin["Queue"]):
     """Blocking twin of :class:`~tidewheel.pull.queue.Queue`."""
 
     def put(

@@ -16,14 +16,9 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from tidewheel.errors import NotOpen, TidewheelError
-
-if TYPE_CHECKING:
-    from tidewheel.client.sync.blocking_access import BlockingAccess, BlockingAudit
-    from tidewheel.client.sync.blocking_queue import BlockingQueue
-    from tidewheel.client.sync.blocking_schedules import BlockingSchedules
 
 logger = logging.getLogger(__name__)
 
@@ -270,40 +265,8 @@ class Twin(Generic[T]):
         return hash(self._inner)
 
 
-class AccessTwin(Twin[T]):
-    """The twin of ``app.access``, with that of the audit log."""
-
-    @property
-    def audit(self) -> BlockingAudit:
-        """Who did what."""
-        from tidewheel.client.sync.blocking_access import BlockingAudit
-
-        return BlockingAudit(self._inner.audit, self._portal)  # type: ignore[attr-defined]
-
-
 class AppTwin(Twin[T]):
     """The twin of an app, which can also be opened and closed; opening happens by itself."""
-
-    @property
-    def access(self) -> BlockingAccess:
-        """Who may do what."""
-        from tidewheel.client.sync.blocking_access import BlockingAccess
-
-        return BlockingAccess(self._inner.access, self._portal)  # type: ignore[attr-defined]
-
-    @property
-    def queue(self) -> BlockingQueue:
-        """The verbs for programs that pull jobs by hand."""
-        from tidewheel.client.sync.blocking_queue import BlockingQueue
-
-        return BlockingQueue(self._inner.queue, self._portal)  # type: ignore[attr-defined]
-
-    @property
-    def schedules(self) -> BlockingSchedules:
-        """The schedules of the store."""
-        from tidewheel.client.sync.blocking_schedules import BlockingSchedules
-
-        return BlockingSchedules(self._inner.schedules, self._portal)  # type: ignore[attr-defined]
 
     def open(self) -> Self:
         """Start the thread behind the blocking calls and open the store there."""

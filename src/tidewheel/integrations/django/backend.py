@@ -87,6 +87,7 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
     """Durable tasks in the project's own database."""
 
     task_class = TidewheelTask
+    is_tidewheel_backend = True  # subclasses included; ``project`` asks for it without importing this module
     supports_defer = True
     supports_async_task = True
     supports_get_result = True

@@ -223,13 +223,11 @@ def _is_ours(alias: str) -> bool:
     path = _configured().get(alias, {}).get("BACKEND")
     if path is None:
         return False
-    from tidewheel.integrations.django.backend import TidewheelBackend
-
     try:
         kind = import_string(path)
     except ImportError:
         return False  # whatever was meant; Django tells where it is wanted
-    return isinstance(kind, type) and issubclass(kind, TidewheelBackend)
+    return isinstance(kind, type) and getattr(kind, "is_tidewheel_backend", False) is True
 
 
 def _options_of(alias: str) -> Mapping[str, Any]:

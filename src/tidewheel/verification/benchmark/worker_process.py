@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Any, Final
 
-import tidewheel
 from tidewheel.client.job_handle import Job
 from tidewheel.errors import ConfigurationError, ResultTimeout, StoreError
 from tidewheel.verification.benchmark.workload import BenchApp, make_bench_app
@@ -83,7 +82,7 @@ class _Process:
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter
             # -P: nothing is imported from the working directory.
-            [sys.executable, "-P", "-c", _PROGRAM, str(Path(tidewheel.__file__).parents[1])],
+            [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[3])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,

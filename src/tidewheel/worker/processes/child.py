@@ -20,11 +20,11 @@ import threading
 from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from types import FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidewheel.app import Tidewheel
 from tidewheel.errors import ConfigurationError
 from tidewheel.tasks import task_location
+from tidewheel.tasks.registration import Declaring
 from tidewheel.tasks.task import Task
 from tidewheel.tasks.task_location import MAIN, MAIN_AGAIN, Main, Place
 from tidewheel.worker import outcomes
@@ -45,6 +45,9 @@ from tidewheel.worker.processes.messages import (
     Stop,
 )
 
+if TYPE_CHECKING:
+    from tidewheel.app import Tidewheel
+
 _GUARD = (
     'the main module does its work while it is imported by the process of a task with isolation="process". '
     'Put what the program does under: if __name__ == "__main__":'
@@ -59,7 +62,7 @@ def find_task(place: Place, store_url: str) -> Task[..., Any]:
     for name in place.modules:
         importlib.import_module(name)
     found = getattr(sys.modules[place.modules[-1]], place.attribute, None)
-    task = found.registry.tasks.get(place.task) if isinstance(found, Tidewheel) else found
+    task = found.registry.tasks.get(place.task) if isinstance(found, Declaring) else found
     if not isinstance(task, Task) or task.name != place.task:
         raise ConfigurationError(
             f"importing {place.modules[-1]} did not register task {place.task!r} as it did in the worker; "

@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
-import tidewheel
 from tidewheel.errors import ConfigurationError, StoreError
 from tidewheel.tasks.task_location import Place
 from tidewheel.worker.active_jobs import Stop
@@ -61,7 +60,7 @@ def start_interpreter(connection: socket.socket) -> tuple[subprocess.Popen[bytes
             'isolation="process" starts a Python interpreter, and this program has none of its own; '
             "run the worker with Python itself"
         )
-    root = str(Path(tidewheel.__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     # What multiprocessing uses, too: -X, -W, -O and the like go along.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     if sys.platform == "win32":
