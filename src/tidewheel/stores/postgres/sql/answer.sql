@@ -21,15 +21,16 @@ SELECT topic, task, count(*) FROM (
 GROUP BY topic, task
 
 -- name: changes
--- What was counted, and what was appended since. Not a statement by itself.
+-- What was counted, and what was appended since. Not a statement by itself. Minutes later than now were counted
+-- before the clock was set back.
 SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
-FROM {schema}.lane_minutes WHERE minute >= $1::bigint
+FROM {schema}.lane_minutes WHERE minute BETWEEN $1::bigint AND $2::bigint
 UNION ALL
 SELECT minute, topic, task, sum(did_enqueue), sum(did_complete), sum(did_fail), sum(did_cancel), sum(did_retry),
        coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_total), 0)::bigint,
        coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_total), 0)::bigint
 FROM {schema}.tally
-WHERE minute >= $1 AND (did_enqueue > 0 OR did_complete > 0 OR did_fail > 0 OR did_cancel > 0 OR did_retry > 0
+WHERE minute BETWEEN $1 AND $2 AND (did_enqueue > 0 OR did_complete > 0 OR did_fail > 0 OR did_cancel > 0 OR did_retry > 0
                         OR wait_buckets IS NOT NULL)
 GROUP BY minute, topic, task
 
@@ -46,7 +47,7 @@ SELECT topic, task, array_agg(minute), array_agg(enqueued), array_agg(completed)
 FROM (
     SELECT c.topic, c.task, c.minute, sum(enqueued)::bigint AS enqueued, sum(completed)::bigint AS completed,
            sum(failed)::bigint AS failed, sum(cancelled)::bigint AS cancelled, sum(retried)::bigint AS retried
-    FROM ({changes}) AS c JOIN unnest($2::text[], $3::text[]) AS l(topic, task) USING (topic, task)
+    FROM ({changes}) AS c JOIN unnest($3::text[], $4::text[]) AS l(topic, task) USING (topic, task)
     GROUP BY c.topic, c.task, c.minute
 ) AS m
 GROUP BY topic, task
