@@ -45,19 +45,19 @@ ALL_STORES = ("tests/stores/all_stores/",)
 """Tests that compare the stores, as the conformance suite does: they run on memory, SQLite and PostgreSQL."""
 
 SAMPLED = {
-    "tests/bench/test_adapters.py": 3,
+    "tests/bench/test_adapters.py": 2,
     "tests/cli/test_process_manager.py": 2,
     "tests/cli/test_top.py::test_however_it_ends_the_terminal_is_as_before": 2,
-    "tests/docs/test_blocks.py::test_the_code_of_a_page_runs": 15,
+    "tests/docs/test_blocks.py::test_the_code_of_a_page_runs": 8,
     "tests/faults/simulation/test_seeded_bugs.py": 5,
-    "tests/faults/simulation/test_simulation.py": 3,
+    "tests/faults/simulation/test_simulation.py": 2,
     "tests/stores/postgres/test_integrity_check.py": 6,
     "tests/stores/postgres/test_query_plans.py": 2,
     "tests/stores/postgres/test_rls_check.py": 4,
     "tests/stores/postgres/test_unknown_outcomes.py": 3,
-    "tests/stores/test_time_ranges.py": 3,
-    "tests/stores/all_stores/test_query_plans_agree.py": 3,
-    "tests/tenancy/test_mutants.py::test_a_store_without_this_predicate_is_caught": 24,
+    "tests/stores/test_time_ranges.py": 2,
+    "tests/stores/all_stores/test_query_plans_agree.py": 2,
+    "tests/tenancy/test_mutants.py::test_a_store_without_this_predicate_is_caught": 10,
     "tests/client/external_transactions/test_connection_kinds.py": 20,
 }
 """Expensive tests with many parameters: how many cases of each, two or more, run in the first tier."""

@@ -368,8 +368,9 @@ class Settings:
     jwt_default_scopes: tuple[str, ...] = _setting(
         Kind.LIST,
         ("read",),
-        "The scopes of a JSON Web Token that names none of Tidewheel. read shows states and results; "
-        "payloads, tracebacks, enqueueing, cancelling and deleting need other scopes.",
+        "The scopes of a JSON Web Token that names none of Tidewheel. read shows states, progress, errors "
+        "without tracebacks, statistics, and the results of finished jobs; give an empty list if results are "
+        "confidential. Payloads, tracebacks, enqueueing, cancelling and deleting need other scopes.",
         0,
         10,
     )

@@ -53,7 +53,9 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("after", [NEW, None], ids=["edited", "deleted"])
+@pytest.mark.parametrize(
+    "after", [pytest.param(NEW, id="edited", marks=pytest.mark.extended), pytest.param(None, id="deleted")]
+)
 async def test_killed_at_any_system_call_of_an_edit_the_files_agree_and_the_edit_is_done_later(
     nursery: Victims, example: ModuleType, tmp_path: Path, after: dict[str, Any] | None
 ) -> None:

@@ -107,6 +107,7 @@ SPELLINGS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("@request.body.max_attempts <= 3 || @request.body.max_attempts = null", {"max_attempts": None}, {}),
     ("@request.body.timeout <= 60 || @request.body.timeout = null", {"timeout": None}, {}),
     ("@request.body.retention <= 60 || @request.body.retention = null", {"retention": None}, {}),
+    ("@request.body.ttr <= 60 || @request.body.ttr = null", {"ttr": 61}, {}),
     ("@request.body.key = null", {"key": "k"}, {}),
     ("@request.body.key = null", {}, {"Idempotency-Key": "k"}),
     ("key = ''", {}, {"Idempotency-Key": "k"}),

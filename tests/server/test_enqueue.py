@@ -129,6 +129,8 @@ async def test_other_names_mean_the_same(
         ({**GOOD, "delay": -1}, "#/delay"),
         ({**GOOD, "run_at": "2030-01-01T00:00:00"}, "#/run_at"),
         ({**GOOD, "max_attempts": 3, "maxRetries": 2}, "#/maxRetries"),
+        ({**GOOD, "ttr": 0.5}, "#/ttr"),
+        ({**GOOD, "ttr": 1e10}, "#/ttr"),
         ({**GOOD, "retry": {"kind": "never"}}, "#/retry/kind"),
         ({**GOOD, "retry": {"kind": "fixed", "delay": 1, "more": 1}}, "#/retry/more"),
         ({"task": "upload", "payload": "!", "format": "bytes"}, "#/payload"),

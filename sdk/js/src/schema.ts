@@ -119,6 +119,7 @@ export interface components {
          *     for ``traceparent`` and ``tracestate``.
          *     ``tenant``, ``user_id``, ``service_id``: for whom the job is, which superusers may choose; everybody
          *     else's jobs are for whom the key or the token is, and another one is refused.
+         *     ``ttr``: seconds that a reservation of the job lasts, in place of the lease that its worker asks for.
          */
         readonly EnqueueBody: {
             readonly topic?: string;
@@ -154,6 +155,7 @@ export interface components {
             readonly tenant?: string;
             readonly user_id?: string;
             readonly service_id?: string;
+            readonly ttr?: number | null;
             readonly runAt?: string | null;
             readonly maxRetries?: number;
             readonly max_retries?: number;

@@ -8,6 +8,7 @@ import { eventually } from "./server.js";
 import { promised } from "./working.js";
 
 test("a job that was lost with two workers runs alone, and says so before it begins", async (context) => {
+  const clock = stopClock(context);
   const [first, suspect, later] = [granted(), granted({ losses: 2 }), granted()];
   const { give, reserve } = grants();
   const { settled, settle } = settling();
@@ -23,21 +24,27 @@ test("a job that was lost with two workers runs alone, and says so before it beg
   };
   const worker = new Worker(pretended({ reserve, settle, start }).client, { handlers: { "made-up": handler }, concurrency: 4 });
   const ended = worker.run();
-  context.after(() => worker.stop({ grace: 0 }));
+  await clock.pass(0);
   give(first);
-  await eventually(() => ran.includes(first.id));
+  await clock.pass(0);
   give(suspect);
   give(later);
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await clock.pass(0);
   assert.deepEqual(ran, [first.id], "neither starts beside it, nor does anything else meanwhile");
+  assert.deepEqual(started, [], "handlers that have just begun are not reported");
+  await clock.pass(0.5); // less than a suspect waits for its room
+  assert.deepEqual(ran, [first.id]);
+  assert.deepEqual(started.splice(0), [[first.id, false, true]], "it runs for a while, and not alone");
   finish[first.id].keep();
-  await eventually(() => ran.includes(suspect.id));
+  await clock.pass(0);
   assert.deepEqual(started, [[suspect.id, true, false]]);
   assert.deepEqual(ran, [first.id, suspect.id]);
   finish[suspect.id].keep();
-  await eventually(() => settled.has(later.id));
+  await clock.pass(0);
+  assert.ok(settled.has(later.id));
   assert.deepEqual(ran, [first.id, suspect.id, later.id]);
-  await worker.stop();
+  void worker.stop();
+  await clock.pass(1);
   await ended;
 });
 

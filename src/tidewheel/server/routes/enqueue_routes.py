@@ -34,6 +34,7 @@ from tidewheel.core.model import BodyFormat, JobRecord, NewJob, OnDuplicate
 from tidewheel.core.names import shorten, suggest
 from tidewheel.core.retry import Retry
 from tidewheel.errors import HandlerNotFound, InvalidInput, InvalidPayload
+from tidewheel.pull.queue import LEAST_TTR
 from tidewheel.server.field_types import StateName, TenantName, TopicName
 from tidewheel.server.idempotent_requests import REQUEST_ID
 from tidewheel.server.problems import (
@@ -109,6 +110,7 @@ Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST, description="Secon
 Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+Ttr: TypeAlias = Annotated[float, Meta(ge=int(LEAST_TTR), le=LONGEST, description="Seconds.")]
 LimitKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_LIMIT_KEY_LENGTH)]
 
 
@@ -175,6 +177,7 @@ class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True
     for ``traceparent`` and ``tracestate``.
     ``tenant``, ``user_id``, ``service_id``: for whom the job is, which superusers may choose; everybody
     else's jobs are for whom the key or the token is, and another one is refused.
+    ``ttr``: seconds that a reservation of the job lasts, in place of the lease that its worker asks for.
     """
 
     run_at: Moment | UnsetType | None = UNSET
@@ -187,6 +190,7 @@ class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True
     tenant: TenantName | UnsetType = UNSET
     user_id: Text | UnsetType = UNSET
     service_id: Text | UnsetType = UNSET
+    ttr: Ttr | UnsetType | None = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
     camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
     max_retries: Retries | UnsetType = UNSET
@@ -210,6 +214,8 @@ _NAMES: Final = EnqueueBody.__struct_encode_fields__
 _FIRST: Final = _NAMES[:4]  # topic, task, payload, format
 OPTIONS: Final = JobBody.__struct_fields__[4:]
 """The fields of a body that are options of the Python API."""
+_NO_OPTIONS: Final = ("headers", "ttr")
+"""What is written into the job after it was made: no options of ``enqueue``."""
 _UNREAD: Final[Mapping[str, Any]] = {}
 """The body for a rule that does not look at it."""
 _REST_UNSET: Final = (UNSET,) * (len(_NAMES) - len(_FIRST))
@@ -283,7 +289,7 @@ def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
     """What the body says about the job, under the names of the Python API."""
     options: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _FIRST or name == "headers":
+        if name in _FIRST or name in _NO_OPTIONS:
             continue
         meant = _ALIASES.get(name, name)
         if meant in options:
@@ -312,6 +318,8 @@ def _new_job(
         task, name, topic = target
         access.check_enqueue(caller, topic=topic, task=None if task is None else task.name, body=_UNREAD)
         job = maker(request.app, name, options)(payload_of(given["payload"], given["format"], pointer))
+    if given.get("ttr") is not None:
+        job = structs.replace(job, lease_seconds=given["ttr"])
     if job.on_duplicate is OnDuplicate.REPLACE:
         changing = access.enqueue_context(caller, replacing=True)
         job = structs.replace(job, only=None if changing is None else changing.only)
@@ -330,7 +338,7 @@ def _judged_job(
     """The job where the rule has to see it: made first, because the rule is asked about its values."""
     app, (task, name, topic) = request.app, target
     task_name = None if task is None else task.name
-    said = {**options, "headers": given.get("headers"), "retry": given.get("retry")}
+    said = {**options, **{name: given.get(name) for name in ("headers", "retry", "ttr")}}
 
     def check(body: Any, body_format: str, fields: Mapping[str, Any]) -> None:
         canonical = canonical_body(

@@ -129,6 +129,7 @@ def _body(job: NewJob, now: int) -> dict[str, Any]:
         "key": job.key,
         "correlation_id": job.correlation_id,
         "limit_key": job.limit_key,
+        "ttr": job.lease_seconds,
         "retry": None if job.retry is None else _retry(job.retry),
         "delay": job.delay or None,
         "run_at": None if job.run_at is None else to_datetime(min(job.run_at, FOREVER)),
@@ -145,11 +146,6 @@ def _body(job: NewJob, now: int) -> dict[str, Any]:
 
 
 def _refuse_unsayable(job: NewJob) -> None:
-    if job.lease_seconds is not None:
-        raise NotOverHttp(
-            f"the job has a lease of its own ({job.lease_seconds:g} s, ttr), which cannot be said over HTTP; "
-            "use enqueue in place of queue.put"
-        )
     if job.only is not None and (job.key is not None or job.after):
         raise NotOverHttp(
             "a row filter (SecurityContext.only) cannot be said over HTTP, so a key or after cannot be used "

@@ -101,11 +101,14 @@ class Metrics:
     def summary(
         self, now: int, window_microseconds: int
     ) -> tuple[Distribution, Distribution, tuple[MinuteStats, ...]]:
-        """Run times, wait times and the series of the minutes that began inside the window."""
+        """Run times, wait times and the series of the minutes that began inside the window.
+
+        Minutes later than ``now`` were counted before the clock was set back; they are left out.
+        """
         since = now - min(window_microseconds, KEPT_MICROSECONDS)
         run_time, wait_time = Durations(), Durations()
         series = []
-        for minute in sorted(minute for minute in self._minutes if minute >= since):
+        for minute in sorted(minute for minute in self._minutes if since <= minute <= now):
             tally = self._minutes[minute]
             run_time.merge(tally.run_time)
             wait_time.merge(tally.wait_time)
@@ -125,7 +128,7 @@ class Metrics:
         """What happened in each lane, by the minutes that began inside the window."""
         since = now - min(window_microseconds, LANES_KEPT_MICROSECONDS)
         found: dict[LaneName, dict[int, Happened]] = {}
-        for minute in [minute for minute in self._minutes if minute >= since]:
+        for minute in [minute for minute in self._minutes if since <= minute <= now]:
             for name, lane in self._minutes[minute].lanes.items():
                 if (happened := lane.happened()) != NOTHING:
                     found.setdefault(name, {})[minute] = happened

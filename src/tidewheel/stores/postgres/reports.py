@@ -83,12 +83,14 @@ async def lanes(database: Database, window_seconds: float, tenant: str | None) -
         since = asking.now - seconds_to_microseconds(min(window_seconds, LANE_MINUTES_KEPT_SECONDS))
         happened = {
             (topic, task): Happened(*numbers)
-            for topic, task, *numbers in await asking.fetch("lane_events", since)
+            for topic, task, *numbers in await asking.fetch("lane_events", since, asking.now)
         }
         found = told_lanes(counts, happened)
         minutes: dict[LaneName, dict[int, Happened]] = {}
         if wanted := with_series(found):
-            rows = await asking.fetch("lane_minutes", since, *map(list, zip(*wanted, strict=True)))
+            rows = await asking.fetch(
+                "lane_minutes", since, asking.now, *map(list, zip(*wanted, strict=True))
+            )
             for topic, task, *columns in rows:
                 minutes[topic, task] = {
                     minute: Happened(*events) for minute, *events in zip(*columns, strict=True)

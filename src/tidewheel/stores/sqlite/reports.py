@@ -83,7 +83,7 @@ def stats(connection: sqlite3.Connection, now: int, window_seconds: float, tenan
     times: dict[Metric, Distribution] = {}
     if tenant is None:
         since = now - seconds_to_microseconds(min(window_seconds, MINUTES_KEPT_SECONDS))
-        series, times = _minutes(connection, since)
+        series, times = _minutes(connection, since, now)
     return Stats(
         pending=totals[Code.WAITING] + totals[Code.READY],
         running=totals[Code.RUNNING],
@@ -169,12 +169,12 @@ def _oldest_prompt(connection: sqlite3.Connection) -> tuple[int] | None:
 
 
 def _minutes(
-    connection: sqlite3.Connection, since: int
+    connection: sqlite3.Connection, since: int, now: int
 ) -> tuple[list[MinuteStats], dict[Metric, Distribution]]:
     series: defaultdict[int, Counter[str]] = defaultdict(Counter)
     buckets: defaultdict[Metric, Counter[int]] = defaultdict(Counter)
     totals: Counter[Metric] = Counter()
-    for minute, code, bucket, n, total in connection.execute(_statistics_sql["minutes"], (since, since)):
+    for minute, code, bucket, n, total in connection.execute(_statistics_sql["minutes"], (since, now) * 2):
         metric = Metric(code)
         if metric in (Metric.RUN_TIME, Metric.WAIT_TIME):
             buckets[metric][bucket] += n
@@ -199,12 +199,12 @@ def lanes(
     since = now - seconds_to_microseconds(min(window_seconds, LANE_MINUTES_KEPT_SECONDS))
     happened = {
         (topic, task): Happened(*numbers)
-        for topic, task, *numbers in connection.execute(_sql["lane_events"], (since,))
+        for topic, task, *numbers in connection.execute(_sql["lane_events"], (since, now))
     }
     found = told_lanes(counts, happened)
     minutes: defaultdict[LaneName, dict[int, Happened]] = defaultdict(dict)
     wanted = json.dumps(with_series(found))
-    for minute, topic, task, *events in connection.execute(_sql["lane_minutes"], (since, wanted)):
+    for minute, topic, task, *events in connection.execute(_sql["lane_minutes"], (since, now, wanted)):
         minutes[topic, task][minute] = Happened(*events)
     return add_series(found, minutes)
 

@@ -16,6 +16,7 @@ from tidewheel.core.model import (
     State,
     TopicStats,
 )
+from tidewheel.core.reports import TaskActivity
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
@@ -209,6 +210,29 @@ async def test_the_window_covers_the_minutes_that_began_in_it(store: Store, cloc
     clock.advance(0.000001)
     assert (await store.stats(window_seconds=600)).series == ()
     assert len((await store.stats(window_seconds=601)).series) == 1
+
+
+async def test_minutes_that_are_still_to_come_are_left_out(store: Store, clock: FrozenClock) -> None:
+    """After a step back of the clock, what was counted before it is not of the last hour."""
+    clock.advance((MINUTE - clock.now() % MINUTE) / 1e6)
+    await completed(store)
+    await put(store)
+    await end(store, (await claim_one(store)).lease, Completed(), 1.0)
+    counted = await store.stats(window_seconds=HOUR)
+    clock.step(-600)
+    stats = await store.stats(window_seconds=HOUR)
+    assert (stats.series, stats.run_time, stats.wait_time) == ((), Distribution(), Distribution())
+    assert stats.completed == 2, "jobs are counted as before"
+    [lane] = await store.lanes(window_seconds=HOUR)
+    assert (lane.completed, lane.activity) == (2, TaskActivity())
+    begin = clock.now()
+    await put(store)
+    assert (await store.stats(window_seconds=HOUR)).series == (MinuteStats(begin, enqueued=1),)
+    clock.advance(600)
+    assert (await store.stats(window_seconds=HOUR)).series == (
+        MinuteStats(begin, enqueued=1),
+        *counted.series,
+    )
 
 
 async def test_two_days_of_minutes_are_kept(store: Store, clock: FrozenClock) -> None:

@@ -21,16 +21,17 @@ SELECT topic, task, count(*) FROM (
 GROUP BY topic, task
 
 -- name: changes
--- What was counted, and what was appended since. Not a statement by itself.
+-- What was counted, and what was appended since. Not a statement by itself. Minutes later than now were counted
+-- before the clock was set back.
 SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried, runs, run_us, waits, wait_us
-FROM {schema}.lane_minute_metrics WHERE minute >= $1::bigint
+FROM {schema}.lane_minute_metrics WHERE minute BETWEEN $1::bigint AND $2::bigint
 UNION ALL
 SELECT minute, topic, task, sum(enqueued_events), sum(completed_events), sum(failed_events), sum(cancelled_events),
        sum(retried_events),
        coalesce(sum(cardinality(run_buckets)), 0), coalesce(sum(run_us), 0)::bigint,
        coalesce(sum(cardinality(wait_buckets)), 0), coalesce(sum(wait_us), 0)::bigint
 FROM {schema}.counter_deltas
-WHERE minute >= $1 AND (enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0
+WHERE minute BETWEEN $1 AND $2 AND (enqueued_events > 0 OR completed_events > 0 OR failed_events > 0 OR cancelled_events > 0
     OR retried_events > 0
                         OR wait_buckets IS NOT NULL)
 GROUP BY minute, topic, task
@@ -48,7 +49,7 @@ SELECT topic, task, array_agg(minute), array_agg(enqueued), array_agg(completed)
 FROM (
     SELECT c.topic, c.task, c.minute, sum(enqueued)::bigint AS enqueued, sum(completed)::bigint AS completed,
            sum(failed)::bigint AS failed, sum(cancelled)::bigint AS cancelled, sum(retried)::bigint AS retried
-    FROM ({changes}) AS c JOIN unnest($2::text[], $3::text[]) AS l(topic, task) USING (topic, task)
+    FROM ({changes}) AS c JOIN unnest($3::text[], $4::text[]) AS l(topic, task) USING (topic, task)
     GROUP BY c.topic, c.task, c.minute
 ) AS m
 GROUP BY topic, task

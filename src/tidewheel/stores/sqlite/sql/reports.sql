@@ -12,12 +12,12 @@ GROUP BY topic, task
 -- name: lane_events
 SELECT topic, task, sum(enqueued), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(runs), sum(run_us),
        sum(waits), sum(wait_us)
-FROM tidewheel_lane_minute_metrics WHERE minute >= ? GROUP BY topic, task
+FROM tidewheel_lane_minute_metrics WHERE minute BETWEEN ? AND ? GROUP BY topic, task
 
 -- name: lane_minutes
 -- For these lanes. The minutes are read in one pass, and the lane of each row is looked up in the list.
 SELECT minute, topic, task, enqueued, completed, failed, cancelled, retried FROM tidewheel_lane_minute_metrics
-WHERE minute >= ? AND (topic, task) IN (
+WHERE minute BETWEEN ? AND ? AND (topic, task) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
 )
 

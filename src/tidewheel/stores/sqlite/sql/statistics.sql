@@ -15,9 +15,10 @@ SELECT topic, paused_until FROM tidewheel_topics WHERE paused_until > ?
 
 -- name: minutes
 -- Events by minute; durations (metrics 5 and 6) over the whole time, with NULL as their minute.
-SELECT minute, metric, 0, n, 0 FROM tidewheel_minute_metrics WHERE minute >= ? AND metric < 5
+-- Minutes later than now were counted before the clock was set back.
+SELECT minute, metric, 0, n, 0 FROM tidewheel_minute_metrics WHERE minute BETWEEN ? AND ? AND metric < 5
 UNION ALL
-SELECT NULL, metric, bucket, sum(n), sum(total) FROM tidewheel_minute_metrics WHERE minute >= ? AND metric >= 5
+SELECT NULL, metric, bucket, sum(n), sum(total) FROM tidewheel_minute_metrics WHERE minute BETWEEN ? AND ? AND metric >= 5
 GROUP BY metric, bucket
 
 -- name: oldest_waiting

@@ -165,18 +165,19 @@ BEGIN
     END IF;
 
     IF p_tenant IS NULL THEN
-        -- What was appended is read once, there may be a lot of it, and summed up by itself.
+        -- What was appended is read once, there may be a lot of it, and summed up by itself. Minutes later than now
+        -- were counted before the clock was set back.
         WITH recent AS MATERIALIZED (
             SELECT t.minute, t.enqueued_events, t.completed_events, t.failed_events, t.cancelled_events,
                    t.retried_events, t.run_us,
                    t.run_buckets, t.wait_us, t.wait_buckets
-            FROM counter_deltas t WHERE t.minute >= v_since
+            FROM counter_deltas t WHERE t.minute BETWEEN v_since AND v_now
         ), happened (minute, metric, bucket, n, total) AS (
             SELECT m.minute, m.metric::integer, 0, m.n, 0::bigint
-            FROM minute_metrics m WHERE m.minute >= v_since AND m.metric < 5
+            FROM minute_metrics m WHERE m.minute BETWEEN v_since AND v_now AND m.metric < 5
             UNION ALL
             SELECT NULL, m.metric, m.bucket, sum(m.n)::bigint, sum(m.total)::bigint
-            FROM minute_metrics m WHERE m.minute >= v_since AND m.metric >= 5 GROUP BY m.metric, m.bucket
+            FROM minute_metrics m WHERE m.minute BETWEEN v_since AND v_now AND m.metric >= 5 GROUP BY m.metric, m.bucket
             UNION ALL
             SELECT CASE WHEN e.metric < 5 THEN r.minute END, e.metric, 0, e.n, e.total
             FROM (
