@@ -382,7 +382,8 @@ def test_worker_options_are_the_workers_own() -> None:
     """The typed keywords and the worker's parameters are one list, but for what the app gives it."""
     parameters = inspect.signature(Worker).parameters.values()
     keywords = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert set(WorkerOptions.__annotations__) == keywords - {"clock", "keeper_thread", "telemetry"}
+    given = {"clock", "keeper_thread", "make_scheduler", "telemetry"}
+    assert set(WorkerOptions.__annotations__) == keywords - given
 
 
 async def test_topics_are_listed_paused_and_resumed(app: Tidewheel, clock: FrozenClock) -> None:

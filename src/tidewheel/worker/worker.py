@@ -77,6 +77,16 @@ class FiresSchedules(Protocol):
         """Fire what is due now."""
 
 
+class _FiresNone:
+    """The scheduler of a worker that fires no schedules."""
+
+    async def run(self) -> None:
+        pass
+
+    async def once(self) -> None:
+        pass
+
+
 class MakeScheduler(Protocol):
     """How a worker gets its scheduler: schedules are a package above."""
 
@@ -315,9 +325,7 @@ class Worker:
         scheduler = self._scheduler(recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
-        parts = [settler.run(), janitor.run()]
-        if scheduler is not None and not until_idle:
-            parts.append(scheduler.run())
+        parts = (settler.run(), janitor.run(), *([] if until_idle else [scheduler.run()]))
         background = [self._background(part) for part in parts]
         events.settling = background[0]
         if self._telemetry is not None:
@@ -331,7 +339,7 @@ class Worker:
                     try:
                         limits = declared_limits(self._registry, self.lanes)
                         await declare_limits(self._store, limits, recovery, events.stopping)
-                        if scheduler is not None and until_idle:
+                        if until_idle:
                             await scheduler.once()
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
@@ -530,9 +538,9 @@ class Worker:
             # There is room again for what was passed over by the last claim.
             events.wakeups.nudge()
 
-    def _scheduler(self, recovery: Recovery) -> FiresSchedules | None:
+    def _scheduler(self, recovery: Recovery) -> FiresSchedules:
         if self._make_scheduler is None:
-            return None
+            return _FiresNone()
         return self._make_scheduler(
             self._store, self._registry, self._settings, self._clock, recovery, self._telemetry
         )
