@@ -16,6 +16,7 @@ CLOCKS = re.compile(r"\b(monotonic|perf_counter|loop\(\)\.time|loop\.time)\(\)")
 TIMEOUTS = re.compile(r"(raises|suppress)\(.*(Timeout|timeout)")
 
 MEANT = {
+    "bench/test_program.py": "expects no answer within its patience",
     "faults/test_half_open.py": "compared with one wait per connection, which is what it is about",
     "server/hostile": "promises limits, which are many times what is measured",
 }
@@ -27,7 +28,20 @@ def hopes(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             elapsed = _elapsed_names(function)
+            yield from _short_defaults(function)
             yield from _in_body(function.body, elapsed, expected=False)
+
+
+def _short_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [
+        *zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    for argument, default in defaults:
+        if argument.arg == "patience" and default is not None and _is_short(default):
+            yield function.lineno, f"patience={ast.unparse(default)}"
 
 
 def _elapsed_names(function: ast.AST) -> set[str]:
@@ -103,9 +117,17 @@ def _short_waits(node: ast.AST) -> Iterator[tuple[int, str]]:
         limit = node.args[0]
     elif name == "asyncio.wait_for" and len(node.args) == 2:
         limit = node.args[1]
-    value = limit.value if isinstance(limit, ast.Constant) else None
-    if isinstance(value, int | float) and 0 < value < LEAST_SECONDS:
+    elif name.endswith(".communicate"):
+        limit = next((keyword.value for keyword in node.keywords if keyword.arg == "timeout"), None)
+    else:
+        limit = next((keyword.value for keyword in node.keywords if keyword.arg == "patience"), None)
+    if limit is not None and _is_short(limit):
         yield node.lineno, ast.unparse(node)
+
+
+def _is_short(limit: ast.expr) -> bool:
+    value = limit.value if isinstance(limit, ast.Constant) else None
+    return isinstance(value, int | float) and 0 < value < LEAST_SECONDS
 
 
 def test_no_test_needs_a_fast_machine() -> None:
@@ -135,5 +157,8 @@ async def test_something():
         await job.result(timeout=0.1)
     await job.result(timeout=PATIENCE)
     assert time.monotonic() - began >= 2
+    process.communicate(timeout=20)
+def until(condition, patience=20.0):
+    until(condition, patience=5)
 """
-    assert sorted(line for line, _ in hopes(ast.parse(text))) == [3, 5, 6, 7, 8]
+    assert sorted(line for line, _ in hopes(ast.parse(text))) == [3, 5, 6, 7, 8, 13, 14, 15]

@@ -210,7 +210,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def until(condition: Any, patience: float = 20.0) -> None:
+def until(condition: Any, patience: float = PATIENCE) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline

@@ -96,7 +96,7 @@ async def test_a_second_stop_releases_running_jobs_at_once(app: Tidewheel) -> No
 
 async def test_a_handler_that_will_not_stop_is_given_back_all_the_same(app: Tidewheel) -> None:
     """Neither a swallowed cancellation nor a blocked thread keeps the worker from ending."""
-    started = threading.Barrier(2, timeout=20)
+    started = threading.Barrier(2, timeout=PATIENCE)
     finish = threading.Event()
     swallowing = asyncio.Event()
 

@@ -42,7 +42,7 @@ async def _kill_and_check(site: Site) -> list[str]:
         for turn in range(ROUNDS):
             with site.workers(1) as [worker]:
                 number = len(POINTS) * (turn + 1)
-                await asyncio.to_thread(site.wait_for, "stands", number=number, patience=60)
+                await asyncio.to_thread(site.wait_for, "stands", number=number)
                 worker.kill()
         with site.workers(1):
             results = [await job.result(timeout=60) for job in jobs]

@@ -101,7 +101,7 @@ async def test_a_worker_half_of_whose_slots_are_stuck_drains_and_ends(
     job = await healthy.enqueue()
     await started.wait()
     stuck_jobs = await sticks.enqueue_many([{}] * 2)
-    await until(lambda: worker.stuck == 2)
+    await until(lambda: worker.health().status == "making way")
     later = await fine.enqueue(number=1)
     await asyncio.sleep(0.2)
     assert not running.done(), "a handler that is well has its grace period"

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -113,7 +115,7 @@ class Site:
         text = self.events_path.read_text()
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
-    def wait_for(self, event: str, *, number: int = 1, patience: float = 30.0) -> list[dict[str, Any]]:
+    def wait_for(self, event: str, *, number: int = 1, patience: float = PATIENCE) -> list[dict[str, Any]]:
         """The first events of a kind, once there are enough."""
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
@@ -125,7 +127,7 @@ class Site:
 
 
 def stop(
-    process: subprocess.Popen[str], number: int = signal.SIGTERM, patience: float = 20.0
+    process: subprocess.Popen[str], number: int = signal.SIGTERM, patience: float = PATIENCE
 ) -> tuple[int, str]:
     """Signal a process and wait for its end: exit code and what it said."""
     process.send_signal(number)

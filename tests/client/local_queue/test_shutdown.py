@@ -386,7 +386,7 @@ def test_a_forked_child_has_a_lane_of_its_own(tmp_path: Path) -> None:
         tmp_path,
         """
         job = pid.sync.enqueue()
-        assert job.result(timeout=20) == os.getpid()
+        assert job.result(timeout=180) == os.getpid()
         store = app.lane._started.store
         store._book.lock.acquire()  # as another thread of the parent may have done
         app.lane._starting.acquire()
@@ -400,7 +400,7 @@ def test_a_forked_child_has_a_lane_of_its_own(tmp_path: Path) -> None:
                     pass
                 else:
                     raise AssertionError("the parent's job is seen")
-                assert pid.sync.enqueue().result(timeout=20) == os.getpid()
+                assert pid.sync.enqueue().result(timeout=180) == os.getpid()
                 app.sync.close()
                 assert app.lane._started is None, "the child's lane was not closed"
             except BaseException:
@@ -412,7 +412,7 @@ def test_a_forked_child_has_a_lane_of_its_own(tmp_path: Path) -> None:
         store._book.lock.release()
         app.lane._starting.release()
         assert os.waitstatus_to_exitcode(status) == 0
-        assert pid.sync.enqueue().result(timeout=20) == os.getpid()
+        assert pid.sync.enqueue().result(timeout=180) == os.getpid()
         app.sync.close()
         print("parent went on")
         """,

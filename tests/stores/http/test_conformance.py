@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.patience import PATIENCE
 from tests.stores.http.conformance_store import StoreWithServer
 from tests.stores.http.excluded_tests import NAMES
 from tests.stores.http.http_server import Served, key_of
@@ -19,6 +20,7 @@ from tidewheel.stores.protocol import Store, StoreLimits
 from tidewheel.testing import conformance
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance import *  # noqa: F403
+from tidewheel.worker import store_maintenance
 
 TASKS = ("send", "digest", "t", "u", "x", "y", "z", "calm")
 """Known to the server by name. None of them is a topic of the suite: a job for the topic would be one for the
@@ -52,6 +54,7 @@ def make_app(clock: FrozenClock, limits: StoreLimits) -> Tidewheel:
         redact=(),
         max_payload_bytes=1_000_000,
         max_result_bytes=1_000_000,
+        poll_interval=PATIENCE,
         retention=None,
     )
     for name in TASKS:
@@ -71,6 +74,12 @@ def test_what_is_left_out_is_there() -> None:
 @pytest.fixture
 def clock() -> FrozenClock:
     return FrozenClock()
+
+
+@pytest.fixture(autouse=True)
+def only_the_suite_rescues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server rescues twice a second in real time, between two looks of a test on a slow machine."""
+    monkeypatch.setattr(store_maintenance, "RESCUE_SECONDS", PATIENCE)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
