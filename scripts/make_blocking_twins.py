@@ -25,7 +25,7 @@ class Source:
 
     module: str
     name: str
-    base: str = "Twin"
+    base: str = "BlockingWrapper"
     parameters: tuple[str, ...] = ()
     fields: bool = False  # pass fields and properties through
     skip: frozenset[str] = frozenset({"sync"})
@@ -41,7 +41,7 @@ SOURCES = (
     Source("tasks.task", "Task", parameters=("P", "R"), target="client.sync.blocking_jobs"),
     Source("tasks.task", "BoundTask", parameters=("P", "R"), target="client.sync.blocking_jobs"),
     Source("admin.reports.questions", "Questions"),
-    Source("admin.topic_controls", "Limiting"),
+    Source("admin.topic_controls", "TopicLimitControls"),
     Source("schedules.manager", "Schedules"),
     Source("pull.reserved_job", "Reserved", fields=True, target="client.sync.blocking_queue"),
     Source(
@@ -50,10 +50,10 @@ SOURCES = (
         skip=frozenset({"sync", "template", "on_wire", "depths", "rescue"}),
         target="client.sync.blocking_queue",
     ),
-    Source("access.audit_log", "Audit", target="client.sync.blocking_access"),
+    Source("access.audit_log", "AuditLog", target="client.sync.blocking_access"),
     Source("access.access_control", "Access", target="client.sync.blocking_access"),
-    # The twin of the app opens and closes the thread behind it instead; AppTwin does that.
-    Source("app", "Tidewheel", base="AppTwin", skip=frozenset({"open", "close"})),
+    # The twin of the app opens and closes the thread behind it instead; BlockingAppBase does that.
+    Source("app", "Tidewheel", base="BlockingAppBase", skip=frozenset({"open", "close"})),
 )
 TWINS = {source.name: source.twin for source in SOURCES}
 TARGETS = tuple(dict.fromkeys(source.target for source in SOURCES))
@@ -265,7 +265,10 @@ def make_imports(trees: dict[str, ast.Module], classes: ast.Module, *, generic: 
             if name is not None:
                 places[name] = f"from tidewheel.{module} import {name}"
     places |= {source.twin: f"from tidewheel.{source.target} import {source.twin}" for source in SOURCES}
-    places |= {base: f"from tidewheel.client.sync.portal import {base}" for base in ("AppTwin", "Twin")}
+    places |= {
+        base: f"from tidewheel.client.sync.portal import {base}"
+        for base in ("BlockingAppBase", "BlockingWrapper")
+    }
     made_here = {node.name for node in classes.body if isinstance(node, ast.ClassDef)}
     lines = {places[name] for name in used - made_here if name in places}
     typing_only = {places[name] for name in for_types - used - made_here if name in places}

@@ -11,7 +11,7 @@ from pathlib import Path
 from run_raw_store import BATCH, RawStoreSystem
 from talk import serve, tally
 
-from tidewheel.stores.postgres.claims import WORDS
+from tidewheel.stores.postgres.claims import ERROR_MESSAGES
 
 SETTINGS = "-c jit=off -c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
 """As the sessions of Tidewheel have them."""
@@ -40,7 +40,7 @@ SELECT count(*) FROM listed, LATERAL {schema}.complete_batched(
 class RawPgbenchSystem(RawStoreSystem):
     async def work(self, concurrency: int) -> None:
         jobs = (await self.left())["unfinished"] or 0
-        words = "ARRAY[" + ", ".join("'" + word.replace("'", "''") + "'" for word in WORDS) + "]"
+        words = "ARRAY[" + ", ".join("'" + word.replace("'", "''") + "'" for word in ERROR_MESSAGES) + "]"
         with tempfile.TemporaryDirectory() as directory:
             script = Path(directory) / "drain.sql"
             script.write_text(SCRIPT.format(schema="tidewheel", batch=BATCH, words=words))

@@ -13,14 +13,14 @@ from talk import serve, tally
 from tidewheel.core.clock import SystemClock
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import NewJob
-from tidewheel.stores.postgres.claims import WORDS
+from tidewheel.stores.postgres.claims import ERROR_MESSAGES
 from tidewheel.stores.postgres.database import Database
 from tidewheel.stores.postgres.enqueue import enqueue_arguments
-from tidewheel.stores.postgres.leased_batches import PLACES
+from tidewheel.stores.postgres.leased_batches import PLACES_PER_BATCH
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 
-VERBS = Queries("tidewheel.stores.postgres", "sql/functions.sql")
+VERBS = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")
 LEASE_US = 60_000_000
 
 
@@ -52,7 +52,7 @@ class RawPostgresSystem(RawStoreSystem):
                 None,
                 False,
                 True,
-                WORDS,
+                ERROR_MESSAGES,
                 1,
                 1,
                 BATCH,
@@ -66,12 +66,12 @@ class RawPostgresSystem(RawStoreSystem):
             urgency, number = -last["o_priority"], last["o_number"]
             tally.note_many(len(jobs))
             jobs.sort(key=lambda row: row["o_fence"])
-            batches = Counter([row["o_fence"] // PLACES for row in jobs])
+            batches = Counter([row["o_fence"] // PLACES_PER_BATCH for row in jobs])
             await complete.fetch(
                 None,
                 list(batches),
                 [
-                    ((1 << jobs_in_batch) - 1 << 1) - (jobs_in_batch == PLACES - 1) * 2**64
+                    ((1 << jobs_in_batch) - 1 << 1) - (jobs_in_batch == PLACES_PER_BATCH - 1) * 2**64
                     for jobs_in_batch in batches.values()
                 ],
                 [0, *accumulate(batches.values())][:-1],

@@ -14,7 +14,7 @@ from tidewheel.core.ids import new_id
 from tidewheel.core.model import NewJob
 from tidewheel.stores.postgres.enqueue import enqueue_arguments
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 
 
 async def late(
@@ -38,7 +38,7 @@ async def late(
 async def _enqueue_and_wait(url: str, number: int, seconds: float) -> int:
     """On a connection that knows nothing of Tidewheel's."""
     location = parse_url(url)
-    statement = Queries("tidewheel.stores.postgres", "sql/functions.sql")["enqueue"]
+    statement = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")["enqueue"]
     connection: Any = await asyncpg.connect(location.dsn)
     try:
         async with connection.transaction():

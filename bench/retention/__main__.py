@@ -24,7 +24,7 @@ from bench.retention.filling import fill
 from tidewheel import Tidewheel
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import ClaimRequest, Completed, Lane, NewJob, Settlement
-from tidewheel.worker.store_maintenance import TURN, TURN_KIND, Pruner
+from tidewheel.worker.store_maintenance import LOCK_KIND, PRUNE_LOCK_ID, Pruner
 
 BULK: Final = 10_000
 PAUSE_SECONDS: Final = 0.002
@@ -73,7 +73,7 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
                 for start in range(0, options.jobs, BULK):
                     await noop.enqueue_many([{"number": one} for one in range(start, start + BULK)])
                 pruner = Pruner(app.store, app.clock)
-                work = asyncio.create_task(pruner.work_off()) if beside else None
+                work = asyncio.create_task(pruner.prune_backlog()) if beside else None
                 began, cpu = time.monotonic(), await cpu_seconds(place)
                 await app.worker(concurrency=100).run_until_idle()
                 took = time.monotonic() - began
@@ -82,7 +82,7 @@ async def measure(ground: str, place: Place, finished: int, options: argparse.Na
                 if work is not None:
                     work.cancel()
                     await asyncio.wait([work])
-                    await app.store.remove_document(TURN_KIND, TURN)
+                    await app.store.remove_document(LOCK_KIND, PRUNE_LOCK_ID)
                     pruned, seconds = pruned + sum(pruner.pruned.values()), seconds + took
         told(ground, f"drains of {options.jobs:,} jobs, jobs/s", compared(rates))
         told(ground, f"{pruned / seconds:,.0f} pruned/s meanwhile")

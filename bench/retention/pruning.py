@@ -13,7 +13,7 @@ async def main(url: str) -> None:
     async with Tidewheel(url) as app:
         pruner = Pruner(app.store, app.clock)
         print("ready", flush=True)
-        work = asyncio.create_task(pruner.work_off())
+        work = asyncio.create_task(pruner.prune_backlog())
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         work.cancel()
         await asyncio.wait([work])

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tidewheel import Tidewheel
-from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
-from tidewheel.tasks.job_factory import maker
+from tidewheel.stores.bounds import MAX_ENQUEUE_BATCH
+from tidewheel.tasks.job_factory import job_maker
 
 
 def instrumented(app: Tidewheel, parts: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ async def drain(url: str, jobs: int, parts: Sequence[str]) -> dict[str, float]:
         ended += 1
 
     async with app:
-        make = maker(app, work, {})
+        make = job_maker(app, work, {})
         for start in range(0, jobs, MAX_ENQUEUE_BATCH):
             batch = [make({"number": start + index}) for index in range(min(MAX_ENQUEUE_BATCH, jobs - start))]
             # Each from a request of its own, with a trace of its own; also where nobody looks at it.

@@ -11,17 +11,17 @@ import time
 import psycopg
 
 from tidewheel import Tidewheel
-from tidewheel.stores.external_transaction import Untold
+from tidewheel.stores.external_transaction import UncommittedEnqueue
 
 
-def _nobody(untold: Untold) -> None:
+def _nobody(uncommitted: UncommittedEnqueue) -> None:
     """Is told."""
 
 
 def main(url: str, seconds: float, *, silent: bool) -> None:
     app = Tidewheel(url)
     if silent:
-        app.announce = _nobody  # type: ignore[method-assign]
+        app.notify_on_commit = _nobody  # type: ignore[method-assign]
     with psycopg.connect(url.partition("?")[0]) as connection:
         app.enqueue("quiet", {"number": 0}, using=connection)
         connection.commit()

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
         Progress,
         Relative,
         State,
-        Stats,
-        TopicStats,
     )
-    from tidewheel.core.reports import TaskActivity, TaskStats
+    from tidewheel.core.reports import Stats, TaskActivity, TaskStats, TopicStats
     from tidewheel.core.retry import Retry
     from tidewheel.core.security_context import SecurityContext, acting_as
     from tidewheel.core.timeline import Happening, TimelineEntry
@@ -137,7 +135,7 @@ _HOMES = {
         "WrongState",
     ),
     "tidewheel.tasks.annotations": ("Alias",),
-    "tidewheel.core.reports": ("TaskActivity", "TaskStats"),
+    "tidewheel.core.reports": ("Stats", "TaskActivity", "TaskStats", "TopicStats"),
     "tidewheel.admin.worker_info": ("WorkerInfo",),
     "tidewheel.client.job_handle": ("Attempt", "Job", "JobPage", "Step"),
     "tidewheel.client.local_queue": ("LaneStats",),
@@ -153,8 +151,6 @@ _HOMES = {
         "Progress",
         "Relative",
         "State",
-        "Stats",
-        "TopicStats",
     ),
     "tidewheel.tasks.options": ("BY_PAYLOAD", "by_fields"),
     "tidewheel.pull.queue": ("Queue",),

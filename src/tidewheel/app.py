@@ -6,72 +6,68 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from uuid import UUID
 
 from tidewheel.admin import bulk_actions
 from tidewheel.admin.filters import JobFilters, check_filter
-from tidewheel.admin.job_copy import CopyOptions, copy_of
+from tidewheel.admin.job_copy import CopyOptions, make_copy
 from tidewheel.client import job_actions, visibility
-from tidewheel.client.connections import Connections
-from tidewheel.client.enqueue import submit, submit_many
-from tidewheel.client.external_transaction import first_of, write_using
-from tidewheel.client.handler_transaction import refuse_inside
+from tidewheel.client.connections import LoopConnections
+from tidewheel.client.enqueue import enqueue_job, enqueue_jobs
+from tidewheel.client.external_transaction import enqueue_externally, first_handle
+from tidewheel.client.handler_transaction import refuse_in_transaction
 from tidewheel.client.job_handle import Job, JobPage
-from tidewheel.client.local_queue import Lane
+from tidewheel.client.local_queue import LocalQueue
 from tidewheel.client.results import wait_for_result
 from tidewheel.client.sync.portal import Portal
 from tidewheel.core.clock import DAY, Clock, SystemClock, to_datetime
-from tidewheel.core.conditions import asked, of_counters
-from tidewheel.core.model import Count, JobFilter, Stats, TopicStats
-from tidewheel.core.names import check_wire_topic
-from tidewheel.core.payload import AS_IT_WAS
-from tidewheel.core.security_context import system_only, tenant_in_question
-from tidewheel.core.urls import over_http
+from tidewheel.core.conditions import is_counted, unindexed_condition
+from tidewheel.core.model import Count, JobFilter
+from tidewheel.core.names import check_any_topic
+from tidewheel.core.payload import UNCHANGED
+from tidewheel.core.reports import Stats, TopicStats
+from tidewheel.core.security_context import effective_tenant, require_system_context
+from tidewheel.core.urls import is_http_url
 from tidewheel.core.validation import check_integer, check_job_id, check_seconds
 from tidewheel.errors import ConfigurationError, NotOverHttp
 from tidewheel.pull.queue import Queue
-from tidewheel.schedules.declarations import declare
+from tidewheel.schedules.declarations import declare_schedule
 from tidewheel.settings import SettingOptions, Settings, load_settings
-from tidewheel.stores import Joiner, Store, StoreLimits, create_store
+from tidewheel.stores import ExternalTransaction, Store, StoreLimits, create_store
 from tidewheel.tasks import task_location
-from tidewheel.tasks.job_factory import make_together, maker
+from tidewheel.tasks.job_factory import job_maker, make_job_group
 from tidewheel.tasks.options import EnqueueOptions, WorkerOptions
-from tidewheel.tasks.registration import Declaring
+from tidewheel.tasks.registration import TaskRegistration
 from tidewheel.tasks.registry import Registry
 from tidewheel.tasks.task import Task, encode_each
 from tidewheel.telemetry.telemetry import Telemetry
 from tidewheel.worker import store_maintenance
-from tidewheel.worker.store_maintenance import Maintenance
+from tidewheel.worker.store_maintenance import StoreMaintenance
 
 if TYPE_CHECKING:
     from tidewheel.access.access_control import Access
     from tidewheel.admin.bulk_operations import Bulk
     from tidewheel.admin.reports.questions import Questions
-    from tidewheel.admin.topic_controls import Limiting
+    from tidewheel.admin.topic_controls import TopicLimitControls
     from tidewheel.admin.worker_info import WorkerInfo
     from tidewheel.client.external_transaction import AsyncConnection
     from tidewheel.client.sync.blocking_app import BlockingTidewheel
     from tidewheel.client.sync.blocking_jobs import BlockingJob
-    from tidewheel.core.cron import When
+    from tidewheel.core.cron import Timing
     from tidewheel.core.reports import TaskStats
-    from tidewheel.remote.service import RemoteWork
+    from tidewheel.remote.service import RemoteWorkApi
     from tidewheel.schedules.manager import Schedules
-    from tidewheel.stores.external_transaction import Untold
+    from tidewheel.stores.external_transaction import UncommittedEnqueue
     from tidewheel.stores.protocol import Wakeups
-    from tidewheel.worker.local_queue_worker import LaneThread
+    from tidewheel.worker.local_queue_worker import LocalQueueWorker
     from tidewheel.worker.worker import Worker
     from tidewheel.worker.worker_thread import WorkerThread
 
-DEFAULT_PAGE: Final = 50
-LARGEST_PAGE: Final = 200
-"""Larger limits are cut to this."""
-LARGEST_OFFSET: Final = 2**31 - 1
-LARGEST_HTTP_CURSOR: Final = 2**160 - 1
-"""Over HTTP a cursor is the server's own, sealed; elsewhere it is the number of a job."""
+from tidewheel.core.model import DEFAULT_PAGE, MAX_HTTP_CURSOR, MAX_OFFSET, MAX_PAGE
 
 
-class Tidewheel(Declaring):
+class Tidewheel(TaskRegistration):
     """A durable job queue in the database that ``url`` names.
 
     Every setting can be given as a keyword; see :class:`~tidewheel.settings.Settings`.
@@ -89,11 +85,13 @@ class Tidewheel(Declaring):
         self.registry = Registry()
         self.portal = Portal(self)
         self.after_enqueue: Callable[[list[Job[Any]]], Awaitable[None]] | None = None  # for inline mode
-        self.after_using: Callable[[list[Job[Any]]], object] | None = None  # written, but not yet committed
+        self.after_external_enqueue: Callable[[list[Job[Any]]], object] | None = (
+            None  # written, but not yet committed
+        )
         self.url = self.settings.url  # of the store in use
-        self.unopenable: str | None = None  # why this process may not open it, see ``isolation``
+        self.cannot_open_reason: str | None = None  # why this process may not open it, see ``isolation``
         self._connections = self._connections_to(self.settings.url, self.clock)
-        self.lane = Lane(self, self._connections, _local_queue_worker)
+        self.lane = LocalQueue(self, self._connections, _local_queue_worker)
         self._access: Access | None = None
         self._bulk: Bulk | None = None
 
@@ -104,7 +102,7 @@ class Tidewheel(Declaring):
 
     async def open(self) -> Self:
         """Open the store for this event loop and bring its schema up to date."""
-        if why := self.unopenable or task_location.unopenable:
+        if why := self.cannot_open_reason or task_location.cannot_open_reason:
             raise ConfigurationError(why)
         await self._connections.open()
         return self
@@ -133,7 +131,7 @@ class Tidewheel(Declaring):
     def on_store(self, url: str, *, clock: Clock | None = None) -> Iterator[Self]:
         """Use another store for a while: how tests run an app's tasks on ``memory://``."""
         before = (self.clock, self._connections, self.portal, self.url, self.lane, self._access)
-        self._use(url, clock or SystemClock())
+        self._switch_store(url, clock or SystemClock())
         try:
             yield self
         finally:
@@ -141,29 +139,31 @@ class Tidewheel(Declaring):
             self.lane.abandon()
             self.clock, self._connections, self.portal, self.url, self.lane, self._access = before
 
-    def _use(self, url: str, clock: Clock) -> None:
+    def _switch_store(self, url: str, clock: Clock) -> None:
         connections = self._connections_to(url, clock)  # first of all: it may refuse the URL
         self.clock, self.url, self._connections = clock, url, connections
         self.portal = Portal(self)
-        self.lane = Lane(self, connections, _local_queue_worker, by_hand=self.lane.by_hand)
+        self.lane = LocalQueue(self, connections, _local_queue_worker, by_hand=self.lane.manual)
         self._access = None  # what it knows is of the other store
 
-    def _connections_to(self, url: str, clock: Clock) -> Connections:
+    def _connections_to(self, url: str, clock: Clock) -> LoopConnections:
         limits = StoreLimits(self.settings.max_topics, self.settings.max_jobs_per_topic)
         store = create_store(url, clock=clock, limits=limits, token=self.settings.token)
-        store.on_rescued = self.telemetry.rescued  # its siblings inherit it
+        store.on_rescued = self.telemetry.record_rescued  # its siblings inherit it
 
-        def maintain(opened: Store) -> Maintenance | None:
-            if over_http(opened.url):  # the server maintains its store
+        def maintain(opened: Store) -> StoreMaintenance | None:
+            if is_http_url(opened.url):  # the server maintains its store
                 return None
-            return Maintenance(opened, clock, self.telemetry, store_maintenance.LOOK_SECONDS)
+            return StoreMaintenance(
+                opened, clock, self.telemetry, store_maintenance.STORE_MAINTENANCE_SECONDS
+            )
 
-        return Connections(store, self.settings, limits, clock, maintain)
+        return LoopConnections(store, self.settings, limits, clock, maintain)
 
     @property
     def is_open(self) -> bool:
         """Whether somebody has it open on the running event loop."""
-        return self._connections.open_here()
+        return self._connections.is_open_here()
 
     async def ping(self) -> None:
         """Read from the store (for its time one of them need not look): raises when it is out of reach."""
@@ -175,17 +175,17 @@ class Tidewheel(Declaring):
         return self._connections.current().store
 
     @property
-    def joiner(self) -> Joiner:
+    def external_transaction(self) -> ExternalTransaction:
         """How jobs get into transactions of others; nothing has to be open for it."""
-        return self._connections.joiner(self.url)
+        return self._connections.external_transaction(self.url)
 
-    def announce(self, untold: Untold) -> None:
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
         """Have those who wait for jobs told once this transaction has committed; from any thread."""
-        self._connections.announce(untold, self.portal)
+        self._connections.notify_on_commit(uncommitted, self.portal)
 
-    def _outside(self, verb: str) -> Store:
+    def _store_outside_transaction(self, verb: str) -> Store:
         """The store, for what cannot be part of a handler's transaction."""
-        refuse_inside(self, verb)
+        refuse_in_transaction(self, verb)
         return self.store
 
     @property
@@ -213,12 +213,12 @@ class Tidewheel(Declaring):
         self,
         name: str,
         task_or_topic: str | Task[..., Any],
-        when: When,
+        when: Timing,
         payload: Any = None,
         **options: Unpack[EnqueueOptions],
     ) -> None:
         """Declare a schedule; workers of this app write it when they start. ``schedules`` has the others."""
-        declare(self.registry, self.settings, name, task_or_topic, when, payload, options)
+        declare_schedule(self.registry, self.settings, name, task_or_topic, when, payload, options)
 
     @property
     def schedules(self) -> Schedules:
@@ -260,8 +260,10 @@ class Tidewheel(Declaring):
         ``using``: a connection of yours, whose open transaction it becomes part of. If the calls of that
         connection block, so do this and the handle it answers; else it is awaited. See ``Task.using``.
         """
-        job = maker(self, task_or_topic, options)(payload)
-        return submit(self, job) if using is None else first_of(write_using(self, (job,), using))
+        job = job_maker(self, task_or_topic, options)(payload)
+        return (
+            enqueue_job(self, job) if using is None else first_handle(enqueue_externally(self, (job,), using))
+        )
 
     @overload
     def enqueue_many(  # type: ignore[overload-overlap]
@@ -295,8 +297,8 @@ class Tidewheel(Declaring):
 
         ``using``: see ``enqueue``. All of them are part of the transaction that is open there.
         """
-        jobs = encode_each(payloads, maker(self, task_or_topic, options))
-        return submit_many(self, jobs) if using is None else write_using(self, jobs, using)
+        jobs = encode_each(payloads, job_maker(self, task_or_topic, options))
+        return enqueue_jobs(self, jobs) if using is None else enqueue_externally(self, jobs, using)
 
     async def enqueue_together(
         self,
@@ -310,13 +312,13 @@ class Tidewheel(Declaring):
         over HTTP at most 1,000 that fit into one request (``LimitExceeded``).
         ``headers``: texts that travel with the job at a place, for who passes on jobs of others.
         """
-        return await submit_many(self, make_together(self, wanted, headers or {}), whole=True)
+        return await enqueue_jobs(self, make_job_group(self, wanted, headers or {}), atomic=True)
 
     async def enqueue_copy(
         self,
         job_id: UUID | str,
         *,
-        payload: Any = AS_IT_WAS,
+        payload: Any = UNCHANGED,
         patch: Mapping[str, Any] | None = None,
         **changes: Unpack[CopyOptions],
     ) -> Job[Any]:
@@ -327,20 +329,20 @@ class Tidewheel(Declaring):
         job stays as it is.
         """
         wanted = check_job_id(job_id)
-        if over_http(self.url):
+        if is_http_url(self.url):
             # What the server hides of a payload (redact) would be lost in the copy, and so would its policy.
             raise NotOverHttp(
                 f"a copy is made where the whole job is; ask the server for it: POST /api/jobs/{wanted}/copy"
             )
-        record = await job_actions.get(self._store_of(wanted), wanted, self._tenant())
-        return await submit(self, copy_of(self, record, payload, patch, changes))
+        record = await job_actions.get_visible_job(self._store_of(wanted), wanted, self._tenant())
+        return await enqueue_job(self, make_copy(self, record, payload, patch, changes))
 
     # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, job_id: UUID | str) -> Job[Any]:
         """One job with its bodies and errors, or ``JobNotFound``."""
         wanted = check_job_id(job_id)
-        return Job(self, await job_actions.get(self._store_of(wanted), wanted, self._tenant()))
+        return Job(self, await job_actions.get_visible_job(self._store_of(wanted), wanted, self._tenant()))
 
     async def jobs(
         self,
@@ -351,14 +353,14 @@ class Tidewheel(Declaring):
         **filters: Unpack[JobFilters],
     ) -> JobPage[Job[Any]]:
         """Jobs that match, newest first, without their bodies; at most 200 a page."""
-        where = self._where(filters)
-        limit = min(check_integer("limit", limit, 1, LARGEST_OFFSET), LARGEST_PAGE)
-        check_integer("offset", offset, 0, LARGEST_OFFSET)
+        where = self._job_filter(filters)
+        limit = min(check_integer("limit", limit, 1, MAX_OFFSET), MAX_PAGE)
+        check_integer("offset", offset, 0, MAX_OFFSET)
         if cursor is not None:
-            check_integer("cursor", cursor, 0, LARGEST_HTTP_CURSOR if over_http(self.url) else 2**63 - 1)
+            check_integer("cursor", cursor, 0, MAX_HTTP_CURSOR if is_http_url(self.url) else 2**63 - 1)
         page = await self.store.list_jobs(where, limit=limit, cursor=cursor, offset=offset)
         whole = page.cursor is None and cursor is None and (offset == 0 or page.items != ())
-        if not whole and (asked(where) is None or of_counters(where)):
+        if not whole and (unindexed_condition(where) is None or is_counted(where)):
             count = await self.store.count(where)
         else:  # a search is counted by what it has found: counting would be the same search again
             count = Count(offset + len(page.items) if page.items else 0, whole)
@@ -375,7 +377,7 @@ class Tidewheel(Declaring):
 
     async def count(self, **filters: Unpack[JobFilters]) -> Count:
         """How many jobs match, exact up to 10,000."""
-        return await self.store.count(self._where(filters))
+        return await self.store.count(self._job_filter(filters))
 
     async def result(self, job_id: UUID | str, timeout: float | timedelta | None = None) -> Any:
         """Wait for a job to finish and answer what its handler returned. See ``Job.result``."""
@@ -386,7 +388,7 @@ class Tidewheel(Declaring):
     async def stats(self, window: float | timedelta = 3600, *, tenant: str | None = None) -> Stats:
         """Counts as of now; times and throughput over the last ``window`` seconds."""
         seconds = check_seconds("window", window, 1)
-        return await visibility.stats(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
+        return await visibility.visible_stats(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
 
     def changes(self) -> AbstractAsyncContextManager[Wakeups]:
         """Hints that jobs came or ended, for whoever shows a queue live: ``wait(seconds)`` until one comes.
@@ -403,7 +405,7 @@ class Tidewheel(Declaring):
         task; of a tenant counts only.
         """
         seconds = check_seconds("window", window, 1)
-        return await visibility.lanes(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
+        return await visibility.visible_lanes(self.store, min(seconds, 366 * DAY), self._tenant(tenant))
 
     @property
     def questions(self) -> Questions:
@@ -416,11 +418,11 @@ class Tidewheel(Declaring):
 
     async def requeue(self, job_id: UUID | str) -> None:
         """Run a failed or cancelled job again, from its first attempt."""
-        await self._act("requeue", job_id)
+        await self._apply_action("requeue", job_id)
 
     async def cancel(self, job_id: UUID | str) -> bool:
         """Cancel a job: True when it ended at once, False when its worker has been asked to stop."""
-        return await self._act("cancel", job_id)
+        return await self._apply_action("cancel", job_id)
 
     async def take_back(self, job_id: UUID | str) -> None:
         """End the lease of a running job and make it pending again; the attempt is not counted.
@@ -428,19 +430,19 @@ class Tidewheel(Declaring):
         Its holder can write nothing any more: a worker stops the handler when it next extends the lease. A
         job that was asked to cancel ends as cancelled.
         """
-        await self._act("take-back", job_id)
+        await self._apply_action("take-back", job_id)
 
     async def delete(self, job_id: UUID | str) -> None:
         """Remove a job that is not running, with everything that belongs to it."""
-        await self._act("delete", job_id)
+        await self._apply_action("delete", job_id)
 
     async def requeue_all(self, **filters: Unpack[JobFilters]) -> int:
         """Requeue every failed or cancelled job that matches; how many."""
-        return await self._act_on_all("requeue", filters)
+        return await self._apply_to_all("requeue", filters)
 
     async def cancel_all(self, **filters: Unpack[JobFilters]) -> int:
         """Cancel every pending job that matches and ask the running ones to stop; how many."""
-        return await self._act_on_all("cancel", filters)
+        return await self._apply_to_all("cancel", filters)
 
     async def take_back_all(self, *, lost: bool = False, **filters: Unpack[JobFilters]) -> int:
         """Take back every running job that matches; how many.
@@ -448,23 +450,25 @@ class Tidewheel(Declaring):
         ``lost``: only jobs whose holder is gone: a worker or puller that has been silent for 20 seconds.
         Filters may be left out then.
         """
-        return await self._act_on_all("take-back", filters, lost=lost)
+        return await self._apply_to_all("take-back", filters, lost=lost)
 
     async def delete_all(self, **filters: Unpack[JobFilters]) -> int:
         """Remove every job that matches and is not running; how many."""
-        return await self._act_on_all("delete", filters)
+        return await self._apply_to_all("delete", filters)
 
-    async def _act(self, verb: str, job_id: UUID | str) -> bool:
+    async def _apply_action(self, verb: str, job_id: UUID | str) -> bool:
         wanted = check_job_id(job_id)
-        return await job_actions.act(self._store_of(wanted, verb), verb, wanted, self._tenant())
+        return await job_actions.apply_action(self._store_of(wanted, verb), verb, wanted, self._tenant())
 
-    async def _act_on_all(self, verb: str, filters: JobFilters, *, lost: bool = False) -> int:
-        store = self._outside(f"{verb}_all")
+    async def _apply_to_all(self, verb: str, filters: JobFilters, *, lost: bool = False) -> int:
+        store = self._store_outside_transaction(f"{verb}_all")
         uuids = self.settings.tenant_uuids
-        meant = await bulk_actions.meant(store, verb, filters, now=self.clock.now(), uuids=uuids, lost=lost)
-        return await bulk_actions.act_on_all(store, verb, meant)
+        meant = await bulk_actions.select_jobs(
+            store, verb, filters, now=self.clock.now(), uuids=uuids, lost=lost
+        )
+        return await bulk_actions.apply_to_all(store, verb, meant)
 
-    def _where(self, filters: JobFilters) -> JobFilter:
+    def _job_filter(self, filters: JobFilters) -> JobFilter:
         return check_filter(filters, now=self.clock.now(), uuids=self.settings.tenant_uuids)
 
     @property
@@ -482,43 +486,43 @@ class Tidewheel(Declaring):
         return Queue(self, self._connections)
 
     @property
-    def remote(self) -> RemoteWork:
+    def remote(self) -> RemoteWorkApi:
         """What a server needs to hand jobs out to workers that reach it, and not the store."""
-        from tidewheel.remote.service import RemoteWork
+        from tidewheel.remote.service import RemoteWorkApi
 
-        return RemoteWork(self, self._connections)
+        return RemoteWorkApi(self, self._connections)
 
     def _tenant(self, given: str | None = None) -> str | None:
         """Whose jobs a call is about: those of the security context in force, or of the given tenant."""
-        return tenant_in_question(given, uuids=self.settings.tenant_uuids)
+        return effective_tenant(given, uuids=self.settings.tenant_uuids)
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         """Every topic that has jobs or is paused, by name; of a tenant those that have jobs of it."""
-        return await visibility.topics(self.store, self._tenant(tenant))
+        return await visibility.visible_topics(self.store, self._tenant(tenant))
 
     async def pause(self, topic: str, seconds: float | timedelta | None = None) -> None:
         """Let no worker take jobs of this topic, for some time or until ``resume``."""
-        system_only("pause")
-        await bulk_actions.pause(self._outside("pause"), topic, seconds)
+        require_system_context("pause")
+        await bulk_actions.pause_topic(self._store_outside_transaction("pause"), topic, seconds)
 
     async def resume(self, topic: str) -> None:
         """Let workers take jobs of this topic again."""
-        system_only("resume")
-        await self._outside("resume").pause(check_wire_topic(topic), None)
+        require_system_context("resume")
+        await self._store_outside_transaction("resume").pause(check_any_topic(topic), None)
 
     @property
-    def limits(self) -> Limiting:
+    def limits(self) -> TopicLimitControls:
         """Limits of topics, in the whole cluster: set, get, list and remove them."""
-        from tidewheel.admin.topic_controls import Limiting
+        from tidewheel.admin.topic_controls import TopicLimitControls
 
-        return Limiting(self)
+        return TopicLimitControls(self)
 
     async def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""
-        from tidewheel.admin.worker_info import worker_infos
+        from tidewheel.admin.worker_info import list_workers
 
-        system_only("workers")
-        return await worker_infos(self.store)
+        require_system_context("workers")
+        return await list_workers(self.store)
 
     async def migrate(self, *, rls: bool = False) -> list[str]:
         """Bring the schema up to date; the names of the steps taken.
@@ -526,17 +530,17 @@ class Tidewheel(Declaring):
         ``rls``: on PostgreSQL, then set up row-level security: roles for workers and for callers, and
         policies that show callers one tenant at a time.
         """
-        system_only("migrate")
+        require_system_context("migrate")
         return await self.store.migrate(rls=rls)
 
     def describe(self) -> dict[str, str]:
         """Names and versions of what runs underneath, for people: ``store`` is its kind."""
-        system_only("describe")
+        require_system_context("describe")
         return self.store.describe()
 
     async def check(self) -> list[str]:
         """What the store finds wrong with itself; empty when all is well."""
-        system_only("check")
+        require_system_context("check")
         return await self.store.check()
 
     # -- running ----------------------------------------------------------------------------------------
@@ -546,7 +550,7 @@ class Tidewheel(Declaring):
         from tidewheel.schedules.scheduler import Scheduler
         from tidewheel.worker.worker import Worker
 
-        system_only("a worker")
+        require_system_context("a worker")
         return Worker(
             self.store,
             self.registry,
@@ -563,49 +567,49 @@ class Tidewheel(Declaring):
         """
         from tidewheel.worker.worker_thread import WorkerThread
 
-        system_only("a worker")
+        require_system_context("a worker")
         return WorkerThread(self, options, self._check_after_start)
 
     async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
         """Run jobs until stopped. When half its slots are stuck, a fresh worker takes over; see
         ``WorkerStuck``.
         """
-        from tidewheel.worker.supervisor import workers_of
+        from tidewheel.worker.supervisor import make_supervisor
 
-        await workers_of(self, options, self._check_after_start).run()
+        await make_supervisor(self, options, self._check_after_start).run()
 
     async def run_until_idle(self, **options: Unpack[WorkerOptions]) -> int:
         """Run jobs until none is due, for tests and scripts; how many attempts that took.
 
         Returns when the lane has nothing to do either; what it ran on its own thread is not counted.
         """
-        from tidewheel.worker.supervisor import workers_of
+        from tidewheel.worker.supervisor import make_supervisor
 
-        system_only("run_until_idle")
+        require_system_context("run_until_idle")
         ran = 0
         while True:
-            granted = self.lane.granted
+            granted = self.lane.claim_count
             # Without any task the worker says so; with non-durable ones alone it has nothing to do.
             if not self.registry or any(task.durable for task in self.registry):
-                ran += await workers_of(self, options, self._check_after_start).run_until_idle()
+                ran += await make_supervisor(self, options, self._check_after_start).run_until_idle()
             ran += await self.lane.run_until_idle()
-            if self.lane.granted == granted:
+            if self.lane.claim_count == granted:
                 return ran
 
     async def _check_after_start(self) -> None:
-        from tidewheel.verification.startup_check import look_after_start
+        from tidewheel.verification.startup_check import run_startup_check
 
-        await look_after_start(self)
+        await run_startup_check(self)
 
     def _store_of(self, job_id: UUID, verb: str = "") -> Store:
         """Where a job is: in the lane of this process, or where all others are. ``verb``: to change it."""
         store = self.store  # first of all: an app that is not open answers nothing
-        if (lane := self.lane.holder(job_id)) is not None:
+        if (lane := self.lane.store_with(job_id)) is not None:
             return lane
-        return self._outside(verb) if verb else store
+        return self._store_outside_transaction(verb) if verb else store
 
 
-def _local_queue_worker() -> type[LaneThread]:
-    from tidewheel.worker.local_queue_worker import LaneThread
+def _local_queue_worker() -> type[LocalQueueWorker]:
+    from tidewheel.worker.local_queue_worker import LocalQueueWorker
 
-    return LaneThread
+    return LocalQueueWorker

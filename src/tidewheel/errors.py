@@ -121,12 +121,12 @@ class KeyInUse(TidewheelError):
 class InvalidPayload(InvalidInput):
     """The payload is not storable JSON, or does not fit the task's signature.
 
-    The message may quote a value, for whoever gave it. ``kept`` is the same without it, for the job's errors:
-    more people read those than may see payloads. ``places`` are JSON pointers into the payload with what is
-    wrong there, without values, too; without any it is the payload as a whole.
+    The message may quote a value, for whoever gave it. ``message_without_value`` is the same without it, for
+    the job's errors: more people read those than may see payloads. ``places`` are JSON pointers into the
+    payload with what is wrong there, without values, too; without any it is the payload as a whole.
     """
 
-    kept: str | None = None
+    message_without_value: str | None = None
     places: tuple[tuple[str, str], ...] = ()
 
 

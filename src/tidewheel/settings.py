@@ -16,10 +16,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from tidewheel.core.clock import DAY, LONGEST
+from tidewheel.core.clock import DAY, MAX_SECONDS
 from tidewheel.core.model import ROOT_TENANT
 from tidewheel.core.names import check_tenant, shorten, suggest
-from tidewheel.core.urls import check_one_source
+from tidewheel.core.urls import check_secret_target
 from tidewheel.errors import ConfigurationError, InvalidInput
 
 MAX_COUNT: Final = 2**31 - 1
@@ -27,7 +27,7 @@ MAX_COUNT: Final = 2**31 - 1
 ENVIRONMENT_PREFIX: Final = "TIDEWHEEL_"
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     """What a setting's value is, in the words of the docs."""
 
     TEXT = "text"
@@ -42,7 +42,7 @@ class Setting:
     """One line of the table of settings."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: Any
     help: str
     minimum: float | None = None
@@ -59,14 +59,14 @@ class Setting:
     def allowed(self) -> str:
         """The accepted values, for people."""
         match self.kind:
-            case Kind.TEXT:
+            case SettingKind.TEXT:
                 words = f"text, or nothing ({self.empty_means})" if self.empty_means else "text"
-            case Kind.SWITCH:
+            case SettingKind.SWITCH:
                 words = "true or false"
-            case Kind.LIST:
+            case SettingKind.LIST:
                 words = f"up to {self.maximum:,.15g} texts, with commas between them in the environment"
             case _:
-                unit = "seconds" if self.kind is Kind.SECONDS else "a whole number"
+                unit = "seconds" if self.kind is SettingKind.SECONDS else "a whole number"
                 words = f"{unit} from {self.minimum:,.15g} to {self.maximum:,.15g}"
         return f"{words}, or none ({self.none_means})" if self.none_means else words
 
@@ -75,25 +75,25 @@ class Setting:
         if value is None and self.none_means:
             return None
         match self.kind:
-            case Kind.TEXT:
+            case SettingKind.TEXT:
                 good = isinstance(value, str) and (value != "" or self.empty_means is not None)
-            case Kind.SWITCH:
+            case SettingKind.SWITCH:
                 good = isinstance(value, bool)
-            case Kind.LIST:
+            case SettingKind.LIST:
                 good = (
                     isinstance(value, list | tuple)
                     and all(isinstance(item, str) and item != "" for item in value)
                     and self._in_range(len(value))
                 )
                 value = tuple(value) if good else value
-            case Kind.SECONDS:
+            case SettingKind.SECONDS:
                 if isinstance(value, timedelta):
                     value = value.total_seconds()
                 good = (
                     isinstance(value, int | float) and not isinstance(value, bool) and self._in_range(value)
                 )
                 value = float(value) if good else value
-            case Kind.NUMBER:
+            case SettingKind.NUMBER:
                 good = type(value) is int and self._in_range(value)  # True is no number here
         if not good:
             raise ConfigurationError(f"{self.name} is {shorten(value)} ({source}); allowed: {self.allowed}")
@@ -107,13 +107,13 @@ class Setting:
         value: Any = words
         try:
             match self.kind:
-                case Kind.SWITCH:
+                case SettingKind.SWITCH:
                     value = _SWITCHES.get(words.lower(), words)
-                case Kind.NUMBER:
+                case SettingKind.NUMBER:
                     value = int(words)
-                case Kind.SECONDS:
+                case SettingKind.SECONDS:
                     value = float(words)
-                case Kind.LIST:
+                case SettingKind.LIST:
                     value = [item.strip() for item in words.split(",") if item.strip()]
         except ValueError:
             value = words  # left as text, which check refuses with the full story
@@ -131,7 +131,7 @@ _SWITCHES: Final = {
 
 
 def _setting(
-    kind: Kind,
+    kind: SettingKind,
     default: Any,
     help_: str,
     minimum: float | None = None,
@@ -157,66 +157,83 @@ class Settings:
     """How an app behaves. Fixed once the app is made; build it with :func:`load_settings`."""
 
     url: str = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         "sqlite:///tidewheel.db",
         "Where jobs live: sqlite:///path, postgresql://host/database or memory://; or http://host:8080, a "
         "server that has them.",
     )
     token: str | None = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         None,
         "The API key, or token, to show to the server that an http:// or https:// URL names.",
         none_means="none is shown",
         secret=True,
     )
     lease: float = _setting(
-        Kind.SECONDS, 60.0, "How long a claimed job stays a worker's without an extension.", 2, DAY
+        SettingKind.SECONDS, 60.0, "How long a claimed job stays a worker's without an extension.", 2, DAY
     )
-    concurrency: int = _setting(Kind.NUMBER, 10, "Handlers one worker runs at a time.", 1, 10_000)
-    max_payload_bytes: int = _setting(Kind.NUMBER, 65_536, "Largest payload, encoded.", 2, MAX_COUNT)
+    concurrency: int = _setting(SettingKind.NUMBER, 10, "Handlers one worker runs at a time.", 1, 10_000)
+    max_payload_bytes: int = _setting(SettingKind.NUMBER, 65_536, "Largest payload, encoded.", 2, MAX_COUNT)
     max_result_bytes: int = _setting(
-        Kind.NUMBER, 65_536, "Largest result, checkpoint and output of a step, encoded.", 4, MAX_COUNT
+        SettingKind.NUMBER, 65_536, "Largest result, checkpoint and output of a step, encoded.", 4, MAX_COUNT
     )
-    max_key_length: int = _setting(Kind.NUMBER, 255, "Longest key, in characters.", 64, 1000)
-    max_topics: int = _setting(Kind.NUMBER, 0, "Most topics in the store; 0 is unlimited.", 0, MAX_COUNT)
+    max_key_length: int = _setting(SettingKind.NUMBER, 255, "Longest key, in characters.", 64, 1000)
+    max_topics: int = _setting(
+        SettingKind.NUMBER, 0, "Most topics in the store; 0 is unlimited.", 0, MAX_COUNT
+    )
     max_jobs_per_topic: int = _setting(
-        Kind.NUMBER, 0, "Most pending and running jobs of one topic; 0 is unlimited.", 0, MAX_COUNT
+        SettingKind.NUMBER, 0, "Most pending and running jobs of one topic; 0 is unlimited.", 0, MAX_COUNT
     )
     max_attempts: int | None = _setting(
-        Kind.NUMBER, 3, "Attempts a job gets before it fails.", 1, MAX_COUNT, none_means="unlimited"
+        SettingKind.NUMBER, 3, "Attempts a job gets before it fails.", 1, MAX_COUNT, none_means="unlimited"
     )
     timeout: float | None = _setting(
-        Kind.SECONDS, 300.0, "How long one attempt may run.", 0.001, LONGEST, none_means="no timeout"
+        SettingKind.SECONDS,
+        300.0,
+        "How long one attempt may run.",
+        0.001,
+        MAX_SECONDS,
+        none_means="no timeout",
     )
     retention: float | None = _setting(
-        Kind.SECONDS, 14 * DAY, "How long finished jobs are kept.", 0, LONGEST, none_means="for ever"
+        SettingKind.SECONDS,
+        14 * DAY,
+        "How long finished jobs are kept.",
+        0,
+        MAX_SECONDS,
+        none_means="for ever",
     )
     retention_failed: float | None = _setting(
-        Kind.SECONDS, None, "How long failed jobs are kept.", 0, LONGEST, none_means="the same as retention"
+        SettingKind.SECONDS,
+        None,
+        "How long failed jobs are kept.",
+        0,
+        MAX_SECONDS,
+        none_means="the same as retention",
     )
     shutdown_grace: float = _setting(
-        Kind.SECONDS, 30.0, "How long running handlers may finish after a signal to stop.", 0, DAY
+        SettingKind.SECONDS, 30.0, "How long running handlers may finish after a signal to stop.", 0, DAY
     )
     poll_interval: float = _setting(
-        Kind.SECONDS, 1.0, "How often the store is asked when no wake-up arrives.", 0.01, 3600
+        SettingKind.SECONDS, 1.0, "How often the store is asked when no wake-up arrives.", 0.01, 3600
     )
     health_listen: str = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         "",
         "Where `tidewheel worker` answers how it is doing: HOST:PORT, or PORT on the loopback interface.",
         empty_means="nowhere",
     )
     log_jobs: bool = _setting(
-        Kind.SWITCH, False, "Log a line for each step in a job's life, as tidewheel.lifecycle."
+        SettingKind.SWITCH, False, "Log a line for each step in a job's life, as tidewheel.lifecycle."
     )
     metrics: bool | None = _setting(
-        Kind.SWITCH,
+        SettingKind.SWITCH,
         None,
         "Count what this process does, for Prometheus and OpenTelemetry.",
         none_means="where somebody can ask: with a health port, and in a server",
     )
     prefetch: int | None = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         None,
         "Most jobs a worker holds that have not started.",
         0,
@@ -224,7 +241,7 @@ class Settings:
         none_means="chosen by the worker",
     )
     max_waiters: int | None = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         10_000,
         "Most callers of a process that wait in reserve at a time.",
         1,
@@ -232,62 +249,81 @@ class Settings:
         none_means="unlimited",
     )
     default_ttr: float = _setting(
-        Kind.SECONDS, 60.0, "How long a reservation lasts of a job that was put without a ttr.", 1, LONGEST
+        SettingKind.SECONDS,
+        60.0,
+        "How long a reservation lasts of a job that was put without a ttr.",
+        1,
+        MAX_SECONDS,
     )
     max_touches: int | None = _setting(
-        Kind.NUMBER, 10, "How often one reservation may be touched.", 0, MAX_COUNT, none_means="unlimited"
+        SettingKind.NUMBER,
+        10,
+        "How often one reservation may be touched.",
+        0,
+        MAX_COUNT,
+        none_means="unlimited",
     )
     max_touch_duration: float | None = _setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         600.0,
         "How much longer all touches of a reservation may make it.",
         0,
-        LONGEST,
+        MAX_SECONDS,
         none_means="unlimited",
     )
     min_touch_interval: float | None = _setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         5.0,
         "How long to wait from one touch of a reservation to the next.",
         0,
-        LONGEST,
+        MAX_SECONDS,
         none_means="not at all",
     )
     lane_capacity: int = _setting(
-        Kind.NUMBER, 256, "Most jobs of non-durable tasks that wait in a process.", 1, 1_000_000
+        SettingKind.NUMBER, 256, "Most jobs of non-durable tasks that wait in a process.", 1, 1_000_000
     )
     lane_concurrency: int = _setting(
-        Kind.NUMBER, 4, "Handlers of non-durable tasks a process runs at a time.", 1, 10_000
+        SettingKind.NUMBER, 4, "Handlers of non-durable tasks a process runs at a time.", 1, 10_000
     )
     transaction_seconds: float | None = _setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         None,
         "How long a handler's own transaction may be open; never longer than a third of the lease.",
         0.01,
         DAY,
         none_means="a third of the lease",
     )
-    schedules: bool = _setting(Kind.SWITCH, True, "Let this worker make the jobs of schedules that are due.")
-    strict_tasks: bool = _setting(Kind.SWITCH, False, "Refuse to enqueue tasks this app does not know.")
-    migrate: bool = _setting(Kind.SWITCH, True, "Bring the schema up to date when the app opens.")
+    schedules: bool = _setting(
+        SettingKind.SWITCH, True, "Let this worker make the jobs of schedules that are due."
+    )
+    strict_tasks: bool = _setting(
+        SettingKind.SWITCH, False, "Refuse to enqueue tasks this app does not know."
+    )
+    migrate: bool = _setting(SettingKind.SWITCH, True, "Bring the schema up to date when the app opens.")
     check_on_start: bool = _setting(
-        Kind.SWITCH,
+        SettingKind.SWITCH,
         True,
         "Look at the store and at the files of completed jobs a moment after a worker has started, and log "
         "what is wrong.",
     )
-    tenant: str = _setting(Kind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
-    tenant_uuids: bool = _setting(Kind.SWITCH, False, "Refuse tenants other than root that are no UUIDs.")
-    http_api: bool = _setting(
-        Kind.SWITCH, True, "Serve the HTTP API, and with it the web UI; health checks are served in any case."
+    tenant: str = _setting(SettingKind.TEXT, ROOT_TENANT, "The tenant of jobs that are given none.")
+    tenant_uuids: bool = _setting(
+        SettingKind.SWITCH, False, "Refuse tenants other than root that are no UUIDs."
     )
-    ui: bool = _setting(Kind.SWITCH, True, "Serve the web UI, where the HTTP API is served.")
-    enqueue_rule: str = _setting(Kind.TEXT, "", "Who may enqueue over HTTP.", empty_means="superusers only")
+    http_api: bool = _setting(
+        SettingKind.SWITCH,
+        True,
+        "Serve the HTTP API, and with it the web UI; health checks are served in any case.",
+    )
+    ui: bool = _setting(SettingKind.SWITCH, True, "Serve the web UI, where the HTTP API is served.")
+    enqueue_rule: str = _setting(
+        SettingKind.TEXT, "", "Who may enqueue over HTTP.", empty_means="superusers only"
+    )
     manage_rule: str = _setting(
-        Kind.TEXT, "", "Who may see and manage which jobs over HTTP.", empty_means="superusers only"
+        SettingKind.TEXT, "", "Who may see and manage which jobs over HTTP.", empty_means="superusers only"
     )
     allowed_topics: tuple[str, ...] = _setting(
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "The only topics that others than superusers can enqueue to over HTTP; without any, those of the "
         "app's tasks. Jobs of no task that the app knows are taken for these alone, from superusers too.",
@@ -295,14 +331,14 @@ class Settings:
         1000,
     )
     allowed_tasks: tuple[str, ...] = _setting(
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "Tasks that others than superusers can enqueue over HTTP to another topic than the task's own.",
         0,
         1000,
     )
     redact: tuple[str, ...] = _setting(
-        Kind.LIST,
+        SettingKind.LIST,
         (
             "password",
             "passwd",
@@ -324,49 +360,52 @@ class Settings:
         1000,
     )
     superuser: str | None = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         None,
         "Name and password of a superuser, as name:password.",
         none_means="made at the first start",
         secret=True,
     )
     session_seconds: float = _setting(
-        Kind.SECONDS, 12 * 3600.0, "How long somebody stays logged in.", 60, 30 * DAY
+        SettingKind.SECONDS, 12 * 3600.0, "How long somebody stays logged in.", 60, 30 * DAY
     )
     jwt_secret: str | None = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         None,
         "The secret JSON Web Tokens are signed with, at least 32 bytes.",
         none_means="none are accepted",
         secret=True,
     )
     jwt_jwks_url: str | None = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         None,
         "Where the public keys for JSON Web Tokens are found (JWKS).",
         none_means="none are accepted",
     )
     jwt_algorithms: tuple[str, ...] = _setting(
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "The algorithms accepted; none: HS256 with a secret, RS256, ES256 and EdDSA with JWKS.",
         0,
         20,
     )
     jwt_audience: str | None = _setting(
-        Kind.TEXT, None, "The audience (aud) a JSON Web Token must be for.", none_means="any"
+        SettingKind.TEXT, None, "The audience (aud) a JSON Web Token must be for.", none_means="any"
     )
     jwt_issuer: str | None = _setting(
-        Kind.TEXT, None, "Who must have issued a JSON Web Token (iss).", none_means="anyone with the key"
+        SettingKind.TEXT,
+        None,
+        "Who must have issued a JSON Web Token (iss).",
+        none_means="anyone with the key",
     )
     jwt_tenant_claim: str | None = _setting(
-        Kind.TEXT,
+        SettingKind.TEXT,
         None,
         "The claim that names the tenant; a token without it is refused.",
         none_means="all tokens are of the root tenant",
     )
     jwt_default_scopes: tuple[str, ...] = _setting(
-        Kind.LIST,
+        SettingKind.LIST,
         ("read",),
         "The scopes of a JSON Web Token that names none of Tidewheel. read shows states, progress, errors "
         "without tracebacks, statistics, and the results of finished jobs; give an empty list if results are "
@@ -375,7 +414,7 @@ class Settings:
         10,
     )
     trusted_proxies: tuple[str, ...] = _setting(
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "Addresses or networks of the proxies in front of the server, whose word counts for where a request "
         "came from (X-Forwarded-For) and whether it was encrypted (X-Forwarded-Proto).",
@@ -383,27 +422,27 @@ class Settings:
         100,
     )
     max_request_bytes: int = _setting(
-        Kind.NUMBER, 4 * 1024 * 1024, "Largest body of an HTTP request.", 1024, MAX_COUNT
+        SettingKind.NUMBER, 4 * 1024 * 1024, "Largest body of an HTTP request.", 1024, MAX_COUNT
     )
     request_seconds: float = _setting(
-        Kind.SECONDS,
+        SettingKind.SECONDS,
         30.0,
         "How long an HTTP request may take; event streams and waits for results aside.",
         1,
         3600,
     )
     max_event_streams: int = _setting(
-        Kind.NUMBER, 10_000, "Most event streams a server keeps open.", 1, 1_000_000
+        SettingKind.NUMBER, 10_000, "Most event streams a server keeps open.", 1, 1_000_000
     )
     max_tenant_event_streams: int = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         2_500,
         "Most event streams a server keeps open for the callers of one tenant; superusers are not counted.",
         1,
         1_000_000,
     )
     max_connections_per_address: int = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         1000,
         "Most connections to the server from one address, or from one /64 network of IPv6; those in "
         "trusted_proxies have no limit.",
@@ -411,17 +450,21 @@ class Settings:
         1_000_000,
     )
     max_header_bytes: int = _setting(
-        Kind.NUMBER, 32_768, "Largest headers of an HTTP request, all names and values.", 4096, 1024 * 1024
+        SettingKind.NUMBER,
+        32_768,
+        "Largest headers of an HTTP request, all names and values.",
+        4096,
+        1024 * 1024,
     )
     max_trailer_bytes: int = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         8192,
         "Largest trailers behind a chunked body; they are dropped in any case.",
         0,
         1024 * 1024,
     )
     max_pipelined_requests: int = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         16,
         "How many HTTP requests a client may send ahead of the answers on one connection; with more, it is "
         "closed after their answers.",
@@ -429,7 +472,7 @@ class Settings:
         1000,
     )
     min_send_rate: int = _setting(
-        Kind.NUMBER,
+        SettingKind.NUMBER,
         1024,
         "Bytes a second that a client has to read of an answer that waits for it, on average over "
         "request_seconds; a slower one is cut.",
@@ -437,7 +480,12 @@ class Settings:
         MAX_COUNT,
     )
     audit_retention: float | None = _setting(
-        Kind.SECONDS, 90 * DAY, "How long the audit log is kept.", 3600, LONGEST, none_means="for ever"
+        SettingKind.SECONDS,
+        90 * DAY,
+        "How long the audit log is kept.",
+        3600,
+        MAX_SECONDS,
+        none_means="for ever",
     )
 
 
@@ -527,7 +575,7 @@ def load_settings(
             chosen[name] = setting.parse(text, f"environment variable {setting.environment}")
     for name, value in given.items():
         chosen[name] = _known(name, "keyword").check(value, "keyword")
-    check_one_source(filed, chosen, environment)
+    check_secret_target(filed, chosen, environment)
     settings = Settings(**(filed | chosen))
     try:
         check_tenant(settings.tenant, uuids=settings.tenant_uuids)

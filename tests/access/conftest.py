@@ -28,6 +28,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A hash that takes no time; how slow the real one is, is argon2's business."""
     quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(passwords, "_hasher", lambda: quick)
-    passwords._nobodys_hash.cache_clear()
+    passwords._dummy_hash.cache_clear()
     yield
-    passwords._nobodys_hash.cache_clear()
+    passwords._dummy_hash.cache_clear()

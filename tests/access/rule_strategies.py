@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidewheel.access.rule_expressions import FIELDS, NUMBERS, Operator
+from tidewheel.access.rule_expressions import NUMBER_FIELDS, RULE_FIELDS, Operator
 from tidewheel.access.rules import RuleRequest
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 
 texts = st.sampled_from(["", "a", "b", "x", "root", "other", "u", "s", "c", "failed", "é", "k1", "\ue000"])
 numbers = st.sampled_from([-1, 0, 1, 5, 0.5, -1.5, 2.0])
@@ -39,7 +39,7 @@ orders = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
 @st.composite
 def comparisons(draw: st.DrawFn) -> str:
     """One that the parser takes: what it refuses is tried elsewhere."""
-    field = draw(st.sampled_from([*FIELDS, *FIELDS, ""]))
+    field = draw(st.sampled_from([*RULE_FIELDS, *RULE_FIELDS, ""]))
     if not field:
         return f"{draw(st.one_of(literals, paths))} {draw(operators)} {draw(st.one_of(literals, paths))}"
     operator = draw(operators)
@@ -47,10 +47,10 @@ def comparisons(draw: st.DrawFn) -> str:
     if draw(st.booleans()):
         if field == "state":
             operator = draw(equals)
-            value = "'" + draw(st.sampled_from([*State, *Shown])) + "'"
+            value = "'" + draw(st.sampled_from([*State, *DerivedState])) + "'"
         elif field == "created":
             value = "'" + draw(moments) + "'"
-        elif field in NUMBERS:
+        elif field in NUMBER_FIELDS:
             value = str(draw(numbers))
         else:
             value = draw(literals)

@@ -25,7 +25,7 @@ from tidewheel import (
     WrongState,
     acting_as,
 )
-from tidewheel.access.audit_log import AuditLine, audited, by
+from tidewheel.access.audit_log import AuditLine, make_audit_line, record_action
 from tidewheel.access.caller import ANONYMOUS, Caller, CallerKind, Scope
 from tidewheel.core.conditions import Compare, Comparison, Field
 from tidewheel.testing.clock import FrozenClock
@@ -230,7 +230,9 @@ async def test_logins_are_written_down(app: Tidewheel) -> None:
 
 async def test_many_lines_are_written_at_once_and_read_page_by_page(app: Tidewheel) -> None:
     """In the order in which they were written."""
-    lines = [by(ADA, "job.requeue", f"job {number}", details={"n": number}) for number in range(7)]
+    lines = [
+        make_audit_line(ADA, "job.requeue", f"job {number}", details={"n": number}) for number in range(7)
+    ]
     await app.access.audit.record(*lines)
     first = await app.access.audit.lines(limit=4)
     second = await app.access.audit.lines(limit=4, cursor=first.cursor)
@@ -255,14 +257,16 @@ async def test_long_lines_are_cut_and_keep_a_hash(app: Tidewheel) -> None:
     await app.access.audit.record(AuditLine("login.failed", "x" * 10_000, "anonymous"))
     [line] = (await app.access.audit.lines()).lines
     assert len(line.actor) == 300
-    await app.access.audit.record(by(ADA, "job.delete", details={"all": "x" * 5000, "done": 3}))
+    await app.access.audit.record(make_audit_line(ADA, "job.delete", details={"all": "x" * 5000, "done": 3}))
     line = (await app.access.audit.lines()).lines[0]
     whole = msgspec.json.encode("x" * 5000)
     assert line.details["done"] == 3
     assert line.details["all"]["bytes"] == len(whole)
     assert line.details["all"]["sha256"] == hashlib.sha256(whole).hexdigest()
     assert line.details["all"]["cut"].startswith('"xxx')
-    await app.access.audit.record(by(ADA, "job.delete", details={f"name {n}": "x" * 100 for n in range(100)}))
+    await app.access.audit.record(
+        make_audit_line(ADA, "job.delete", details={f"name {n}": "x" * 100 for n in range(100)})
+    )
     line = (await app.access.audit.lines()).lines[0]
     assert line.details["all"]["bytes"] > 10_000
 
@@ -287,7 +291,7 @@ for _ in range(2000):
 )
 async def test_no_details_are_a_reason_not_to_record(app: Tidewheel, details: dict[Any, Any]) -> None:
     """Recording does not fail because of what is in a line."""
-    await app.access.audit.record(by(ADA, "job.delete", "\ud800", details=details))
+    await app.access.audit.record(make_audit_line(ADA, "job.delete", "\ud800", details=details))
     [line] = (await app.access.audit.lines()).lines
     assert line.action == "job.delete"
     assert line.details
@@ -296,7 +300,9 @@ async def test_no_details_are_a_reason_not_to_record(app: Tidewheel, details: di
 async def test_an_action_is_in_the_log_before_it_is_done(app: Tidewheel) -> None:
     """Its outcome is added afterwards, to the same line."""
     log = app.access.audit
-    async with audited(log, by(ADA, "bulk.start", details={"filter": "x" * 5000})) as entry:
+    async with record_action(
+        log, make_audit_line(ADA, "bulk.start", details={"filter": "x" * 5000})
+    ) as entry:
         [line] = (await log.lines()).lines
         assert (line.action, line.outcome, line.details["filter"]["bytes"]) == ("bulk.start", "started", 5002)
         entry.target = "42"
@@ -315,7 +321,7 @@ async def test_a_line_says_how_its_action_ended(app: Tidewheel) -> None:
         (asyncio.CancelledError(), ["started"]),
     ):
         with pytest.raises(type(error)):
-            async with audited(log, by(ADA, "job.delete", str(error))):
+            async with record_action(log, make_audit_line(ADA, "job.delete", str(error))):
                 raise error
         lines = (await log.lines(target=str(error) or None, limit=1)).lines
         assert [line.outcome for line in lines] == outcomes
@@ -333,7 +339,7 @@ async def test_an_app_that_is_closed_meanwhile_does_not_undo_an_answer(
         caplog.clear()
         async with Tidewheel("memory://") as app:
             with nullcontext() if error is None else pytest.raises(type(error), match=str(error)):
-                async with audited(app.access.audit, by(ADA, "job.delete")):
+                async with record_action(app.access.audit, make_audit_line(ADA, "job.delete")):
                     await app.close()
                     if error is not None:
                         raise error
@@ -341,7 +347,7 @@ async def test_an_app_that_is_closed_meanwhile_does_not_undo_an_answer(
         assert bool(told) == ("job.delete" in caplog.text)
     async with Tidewheel("memory://") as app:
         log = app.access.audit
-    await log.record(by(ADA, "login"))
+    await log.record(make_audit_line(ADA, "login"))
     assert "login" in caplog.text
 
 

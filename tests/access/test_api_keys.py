@@ -135,7 +135,7 @@ async def test_a_revoked_key_is_refused_at_once_here_and_within_a_second_elsewhe
     await app.access.revoke_key(made.info.id)
     with pytest.raises(NotAuthenticated):
         await who(app, made.key)
-    clock.advance(cache.BELIEVED_SECONDS)
+    clock.advance(cache.CACHE_SECONDS)
     with pytest.raises(NotAuthenticated):
         await other.authenticate(bearer=made.key)
     [info], _ = await app.access.keys()
@@ -235,11 +235,11 @@ async def test_nonsense_cannot_fill_memory_or_push_out_what_is_in_use(
     key = (await app.access.create_key()).key
     await who(app, key)
     asked = watched(app, monkeypatch)
-    for number in range(cache.MOST_MISSING + 50):
+    for number in range(cache.MAX_MISSING + 50):
         with pytest.raises(NotAuthenticated):
             await who(app, f"tw_{number:016x}_{'A' * 43}")
     known = app.access._keys._lookups
-    assert (len(known._missing), len(known._found)) == (cache.MOST_MISSING, 1)
+    assert (len(known._missing), len(known._found)) == (cache.MAX_MISSING, 1)
     asked.clear()
     await who(app, key)
     assert asked == []
@@ -249,7 +249,7 @@ async def test_when_a_key_was_used_is_noted_at_most_once_a_minute(app: Tidewheel
     """In the background, and by whoever uses it first."""
 
     async def noted() -> Any:
-        await asyncio.gather(*app.access._keys._noting)
+        await asyncio.gather(*app.access._keys._note_tasks)
         return (await app.access.keys())[0][0].last_used_at
 
     key = (await app.access.create_key()).key
@@ -269,7 +269,7 @@ async def test_noting_a_use_does_not_bring_a_revoked_key_back(app: Tidewheel) ->
     made = await app.access.create_key()
     await who(app, made.key)  # its note is not written yet
     await app.access.revoke_key(made.info.id)
-    await asyncio.gather(*app.access._keys._noting)
+    await asyncio.gather(*app.access._keys._note_tasks)
     assert (await app.access.keys())[0][0].revoked_at is not None
 
 

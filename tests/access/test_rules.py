@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from tests.access.rule_strategies import requests, rule_texts
 from tidewheel import ConfigurationError
-from tidewheel.access.rule_expressions import ordered, whole
+from tidewheel.access.rule_expressions import compare_ordered, integer_bound
 from tidewheel.access.rules import (
     RuleRequest,
-    decide,
     job_fields,
-    open_to_missing,
+    paths_open_when_missing,
     read_rule,
     row_filter,
+    rule_allows,
 )
 from tidewheel.core.clock import to_microseconds
-from tidewheel.core.conditions import ALWAYS, NEVER, Compare, Comparison, Field, holds, of_columns
+from tidewheel.core.conditions import ALWAYS, NEVER, Compare, Comparison, Field, matches, uses_only_columns
 from tidewheel.core.model import JobRecord, State
 from tidewheel.testing.clock import FrozenClock
 
@@ -34,7 +34,7 @@ ADA = RuleRequest(
 
 
 def says(text: str, job: dict[str, Any] | None = None, request: RuleRequest = ADA) -> bool:
-    return decide(read_rule("enqueue_rule", text, with_body=True), request, job or {})
+    return rule_allows(read_rule("enqueue_rule", text, with_body=True), request, job or {})
 
 
 @pytest.mark.parametrize(
@@ -189,16 +189,16 @@ def test_whether_a_value_is_missing_is_known_for_every_kind(value: Any) -> None:
 def test_rules_that_pass_by_a_missing_value_are_known(text: str, paths: list[str]) -> None:
     """And they do pass then; the others do not."""
     rule = read_rule("enqueue_rule", text, with_body=True)
-    assert open_to_missing(rule) == paths
+    assert paths_open_when_missing(rule) == paths
     if paths:
-        assert decide(rule, RuleRequest({"id": "ada"}), {"topic": "mail"})
+        assert rule_allows(rule, RuleRequest({"id": "ada"}), {"topic": "mail"})
 
 
 def test_an_empty_rule_is_for_superusers_only() -> None:
     """Nobody else passes, and sees nothing."""
     for text in ("", "  \n"):
         rule = read_rule("manage_rule", text)
-        assert not decide(rule, ADA, {})
+        assert not rule_allows(rule, ADA, {})
         assert row_filter(rule, ADA) == NEVER
 
 
@@ -235,7 +235,7 @@ def test_what_a_caller_lacks_is_like_nothing_of_a_job_or_a_body(text: str, auth:
     """Jobs of no user are not everybody's, and an id that is missing is on no list."""
     rule = read_rule("enqueue_rule", text, with_body=True)
     nobody = RuleRequest(auth, "POST", {"payload": {}})
-    assert not decide(rule, nobody, {"topic": "mail", "user_id": None})
+    assert not rule_allows(rule, nobody, {"topic": "mail", "user_id": None})
     assert row_filter(rule, nobody) == NEVER
 
 
@@ -320,10 +320,10 @@ def test_deciding_at_once_and_filtering_rows_agree(text: str, request: RuleReque
     """Whatever the rule, the caller and the job: numbers beyond 64 bits, texts no database has, lists."""
     rule = read_rule("manage_rule", text)
     condition = row_filter(rule, request)
-    assert of_columns(condition)
-    decided = decide(rule, request, job_fields(job, NOW))
-    assert holds(condition, job, NOW) == decided, condition
-    opposite = decide(read_rule("manage_rule", f"!({text})"), request, job_fields(job, NOW))
+    assert uses_only_columns(condition)
+    decided = rule_allows(rule, request, job_fields(job, NOW))
+    assert matches(condition, job, NOW) == decided, condition
+    opposite = rule_allows(read_rule("manage_rule", f"!({text})"), request, job_fields(job, NOW))
     assert not (decided and opposite), "a rule and its opposite never both hold"
 
 
@@ -335,7 +335,7 @@ def test_nonsense_is_refused_or_read_and_nothing_else(text: str) -> None:
         rule = read_rule("manage_rule", text)
     except ConfigurationError:
         return
-    assert decide(rule, ADA, {"topic": "a"}) in (True, False)
+    assert rule_allows(rule, ADA, {"topic": "a"}) in (True, False)
 
 
 def test_the_clock_of_these_tests_is_where_they_think_it_is() -> None:
@@ -366,9 +366,9 @@ def test_a_bound_for_whole_numbers_means_what_the_number_says(comparison: Compar
     ]
     values += [1e18, 1e19, -1e19, 1e308, float("inf"), -float("inf"), float("nan"), -(10**400)]
     for value in values:
-        bound = whole(comparison, value)
+        bound = integer_bound(comparison, value)
         assert isinstance(bound, bool) or -(2**63) <= bound < 2**63
         for number in (-(2**62), -2, -1, 0, 1, 2, 2**53, 2**53 + 1, 2**62):
-            expected = ordered(number, comparison, value)
-            found = bound if isinstance(bound, bool) else ordered(number, comparison, bound)
+            expected = compare_ordered(number, comparison, value)
+            found = bound if isinstance(bound, bool) else compare_ordered(number, comparison, bound)
             assert found == expected, (number, comparison, value, bound)

@@ -451,12 +451,12 @@ async def test_a_flood_of_logins_does_not_lock_everyone_out(access: Access) -> N
         for address in addresses
     ]
     await asyncio.sleep(0)
-    assert 0 < queue.waiting <= login_throttle.MAX_WAITING
+    assert 0 < queue.waiting <= login_throttle.MAX_WAITING_LOGINS
     await access.log_in("ada", PASSWORD, address="192.0.2.7")
     assert not all(task.done() for task in flood), "it did not wait for the flood"
     await access.log_in("ada", PASSWORD, address="2001:db8::1", cookie=session.value)
     tried = await asyncio.gather(*flood)
-    assert tried.count(0.0) <= login_throttle.MAX_WAITING + 2 * passwords.AT_ONCE + 2
+    assert tried.count(0.0) <= login_throttle.MAX_WAITING_LOGINS + 2 * passwords.MAX_CONCURRENT_HASHES + 2
     assert queue.waiting == 0
     assert await fail(access, "bob", "192.0.2.99") == 0.0, "a refused try is no failure of the next"
 
@@ -472,13 +472,13 @@ async def test_the_login_queue_is_shared_by_networks(access: Access) -> None:
             served.append(network)
             await release.wait()
 
-    first = [asyncio.create_task(wait("first")) for _ in range(passwords.AT_ONCE)]
+    first = [asyncio.create_task(wait("first")) for _ in range(passwords.MAX_CONCURRENT_HASHES)]
     await asyncio.sleep(0)
-    crowd = [asyncio.create_task(wait("crowd")) for _ in range(login_throttle.MAX_WAITING + 5)]
+    crowd = [asyncio.create_task(wait("crowd")) for _ in range(login_throttle.MAX_WAITING_LOGINS + 5)]
     await asyncio.sleep(0)
     others = [asyncio.create_task(wait(name)) for name in ("one", "two", "known")]
     await asyncio.sleep(0)
-    assert queue.waiting == login_throttle.MAX_WAITING + 1
+    assert queue.waiting == login_throttle.MAX_WAITING_LOGINS + 1
     crowd[0].cancel()
     await asyncio.sleep(0)
     release.set()
@@ -495,5 +495,5 @@ async def test_names_and_addresses_cannot_fill_memory(
     monkeypatch.setattr(login_throttle, "MAX_TRACKED", 5)
     for number in range(20):
         await fail(access, f"user{number}", f"192.0.2.{number}")
-    remembered = access._attempts
+    remembered = access._login_throttle
     assert (len(remembered._by_name), len(remembered._by_address)) == (5, 5)

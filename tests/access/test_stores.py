@@ -21,7 +21,7 @@ async def test_keys_sessions_and_the_log_are_shared_by_all_who_have_the_store(
     async with Tidewheel(url) as app, Tidewheel(url) as other:
         made = await app.access.create_key("billing", tenant="acme")
         assert (await other.access.authenticate(bearer=made.key)).tenant == "acme"
-        await asyncio.gather(*other.access._keys._noting)
+        await asyncio.gather(*other.access._keys._note_tasks)
         await other.access.revoke_key(made.info.id)
         with pytest.raises(NotAuthenticated):
             await Access(app).authenticate(bearer=made.key)

@@ -23,7 +23,7 @@ from tests.patience import PATIENCE
 from tidewheel import ConfigurationError, NotAuthenticated, SecurityContext, Tidewheel
 from tidewheel.access import jwks
 from tidewheel.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
-from tidewheel.access.jwks import read_keys
+from tidewheel.access.jwks import parse_jwks
 from tidewheel.testing.clock import FrozenClock
 
 SECRET = "s" * 32
@@ -296,17 +296,17 @@ async def test_a_verified_token_is_not_verified_again_for_a_while(
         return decode(*given, **options)
 
     monkeypatch.setattr(jwt, "decode", watched)
-    monkeypatch.setattr(tokens, "MOST_BELIEVED", 3)
+    monkeypatch.setattr(tokens, "MAX_CACHED_TOKENS", 3)
     text = token({"exp": NOW + 600})
     for _ in range(5):
         await who(app, text)
     assert len(verified) == 1
-    clock.advance(tokens.BELIEVED_SECONDS)
+    clock.advance(tokens.VERIFIED_CACHE_SECONDS)
     await who(app, text)
     assert len(verified) == 2
     for number in range(10):
         await who(app, token({"exp": NOW + 600, "jti": str(number)}))
-    believed = app.access._tokens._believed  # type: ignore[union-attr]
+    believed = app.access._tokens._verified  # type: ignore[union-attr]
     assert len(believed) == 3
     assert all(text.encode() not in key for key in believed)
 
@@ -494,10 +494,10 @@ async def test_keys_are_fetched_again_and_old_ones_serve_while_the_issuer_is_awa
     clock.advance(30)
     await who(app, text(OTHER_RSA_KEY, "new"))
     issuer.status = 500
-    clock.advance(jwks.FRESH_SECONDS)
+    clock.advance(jwks.REFRESH_SECONDS)
     await who(app, text(RSA_KEY, "r"))
     assert "no keys from http://127.0.0.1" in caplog.text
-    clock.advance(jwks.STALE_SECONDS)
+    clock.advance(jwks.MAX_AGE_SECONDS)
     await refused(app, text(RSA_KEY, "r"))
     issuer.status = 200
     issuer.keys = [public(OTHER_RSA_KEY, "new")]
@@ -507,7 +507,8 @@ async def test_keys_are_fetched_again_and_old_ones_serve_while_the_issuer_is_awa
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b"<html>", b'{"keys": 1}', b" " * (jwks.MAX_BYTES + 1), b"[" * 99_999]
+    "body",
+    [b"", b"[]", b"{}", b"<html>", b'{"keys": 1}', b" " * (jwks.MAX_DOCUMENT_BYTES + 1), b"[" * 99_999],
 )
 async def test_what_is_no_set_of_keys_is_not_believed(
     clock: FrozenClock, issuer: Issuer, body: bytes
@@ -528,7 +529,7 @@ async def test_an_issuer_who_sends_byte_by_byte_is_not_waited_for(
     clock: FrozenClock, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each byte comes in time, and the last one never: nobody waits longer, no second thread does either."""
-    monkeypatch.setattr(jwks, "FETCH_SECONDS", 0.2)
+    monkeypatch.setattr(jwks, "FETCH_TIMEOUT_SECONDS", 0.2)
     issuer.drips = True
     app = published(clock, issuer)
     async with asyncio.timeout(PATIENCE):
@@ -556,6 +557,6 @@ def test_only_public_keys_for_signatures_are_taken_from_a_set() -> None:
         7,
         public(EC_KEY, "e"),
     ]
-    assert list(read_keys(json.dumps({"keys": listed}).encode())) == ["e"]
+    assert list(parse_jwks(json.dumps({"keys": listed}).encode())) == ["e"]
     many = [public(EC_KEY, str(number)) for number in range(jwks.MAX_KEYS + 5)]
-    assert len(read_keys(json.dumps({"keys": many}).encode())) == jwks.MAX_KEYS
+    assert len(parse_jwks(json.dumps({"keys": many}).encode())) == jwks.MAX_KEYS

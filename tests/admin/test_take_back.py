@@ -17,7 +17,7 @@ async def hold(app: Tidewheel, worker: str, number: int = 1, *, listed: bool = T
     claim = await app.store.claim(ClaimRequest(worker, (Lane("mail"),), number, 3600))
     assert len(claim.jobs) == number
     if listed:
-        await app.store.beat(WorkerRecord(name=worker, host="box", pid=1, version="0", started_at=1))
+        await app.store.heartbeat(WorkerRecord(name=worker, host="box", pid=1, version="0", started_at=1))
 
 
 async def test_a_job_is_taken_back_by_id_and_by_filter(app: Tidewheel) -> None:

@@ -8,7 +8,7 @@ from tidewheel import InvalidInput, LimitsOrigin, NotPermitted, Rate, Tidewheel,
 from tidewheel.core.security_context import SecurityContext, acting_as
 from tidewheel.errors import ConfigurationError
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker.declared_limits import declared_limits
+from tidewheel.worker.declared_limits import limits_of_tasks
 
 FIVE = TopicLimits(concurrency=5)
 
@@ -32,7 +32,7 @@ async def test_bad_limits_are_refused_and_change_nothing() -> None:
         with pytest.raises(InvalidInput, match="a topic is 1 to 200 characters"):
             await app.limits.set("no topic", FIVE)
         with pytest.raises(InvalidInput, match="leave origin out"):
-            await app.limits.set("mail", FIVE.declared())
+            await app.limits.set("mail", FIVE.as_declared())
         assert await app.limits.list() == {}
 
 
@@ -69,10 +69,10 @@ def test_a_task_declares_limits_of_its_topic() -> None:
     @app.task(topic="mail")
     def resend() -> None: ...
 
-    declared = declared_limits(app.registry, app.registry.lanes())
-    assert declared == {"mail": FIVE.declared()}
+    declared = limits_of_tasks(app.registry, app.registry.lanes())
+    assert declared == {"mail": FIVE.as_declared()}
     assert declared["mail"].origin is LimitsOrigin.CODE
-    assert declared_limits(app.registry, app.registry.lanes(exclude=["mail"])) == {}
+    assert limits_of_tasks(app.registry, app.registry.lanes(exclude=["mail"])) == {}
 
 
 def test_two_declarations_of_one_topic_must_agree() -> None:

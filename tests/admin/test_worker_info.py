@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tidewheel import Tidewheel
-from tidewheel.admin.worker_info import MOST_COUNTED, WorkerInfo
+from tidewheel.admin.worker_info import MAX_COUNTED_JOBS, WorkerInfo
 from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
 
 
 async def beat(app: Tidewheel, name: str, concurrency: int, **figures: Any) -> None:
-    await app.store.beat(
+    await app.store.heartbeat(
         WorkerRecord(
             name=name, host="box", pid=1, version="0", started_at=1, concurrency=concurrency, **figures
         )
@@ -45,8 +45,8 @@ async def test_busy_slots_agree_with_running_jobs(app: Tidewheel) -> None:
 
 async def test_of_very_many_running_jobs_workers_tell_themselves(app: Tidewheel) -> None:
     """Counting them for each look would cost too much."""
-    await app.enqueue_many("mail", [{}] * (MOST_COUNTED + 1))
+    await app.enqueue_many("mail", [{}] * (MAX_COUNTED_JOBS + 1))
     await beat(app, "ada", 2, running=1, claimed=900)
-    await claim(app, "ada", MOST_COUNTED + 1)
+    await claim(app, "ada", MAX_COUNTED_JOBS + 1)
     ada = (await by_name(app))["ada"]
     assert (ada.running, ada.claimed) == (1, 900)

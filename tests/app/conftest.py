@@ -53,7 +53,7 @@ def finish() -> Finish:
             )
         ).jobs
         assert claimed.lease.job_id == job.id
-        await app.store.start([claimed.lease])
+        await app.store.mark_started([claimed.lease])
         settled = await app.store.settle([Settlement(claimed.lease, outcome or Completed(), 0.5)])
         assert settled == [True]
 

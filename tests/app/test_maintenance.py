@@ -10,15 +10,15 @@ import pytest
 from tests.patience import PATIENCE
 from tests.telemetry.prometheus_text import scrape
 from tidewheel import State, Tidewheel
-from tidewheel.core.model import ClaimRequest, Lane, Rescued
-from tidewheel.telemetry.samples import text
+from tidewheel.core.model import ClaimRequest, Lane, RescueResult
+from tidewheel.telemetry.samples import format_prometheus
 from tidewheel.worker import store_maintenance
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute is over in a moment."""
-    monkeypatch.setattr(store_maintenance, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(store_maintenance, "STORE_MAINTENANCE_SECONDS", 0.02)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -67,7 +67,9 @@ async def test_a_worker_removes_finished_jobs_of_its_app(url: str) -> None:
         assert metrics is not None
 
         async def counted() -> bool:
-            return scrape(text(metrics.samples()))["tidewheel_jobs_pruned_total", "completed"] == 3
+            return (
+                scrape(format_prometheus(metrics.samples()))["tidewheel_jobs_pruned_total", "completed"] == 3
+            )
 
         await until(counted)
         assert (await app.count()).total == 0
@@ -81,7 +83,7 @@ async def test_maintenance_outlives_a_bug(
         rescue = app.store.rescue
         failures = 0
 
-        async def fail_once() -> Rescued:
+        async def fail_once() -> RescueResult:
             nonlocal failures
             if not failures:
                 failures += 1

@@ -9,9 +9,9 @@ import pytest
 
 from tests.app.conftest import app, clock, url
 from tidewheel import Tidewheel
-from tidewheel.beanstalkd.client_session import Later, Session
-from tidewheel.beanstalkd.commands import Command, Parser
-from tidewheel.beanstalkd.server_state import Shared
+from tidewheel.beanstalkd.client_session import ClientSession, PendingReply
+from tidewheel.beanstalkd.commands import Command, CommandParser
+from tidewheel.beanstalkd.server_state import ServerState
 
 __all__ = ["Talk", "app", "clock", "other", "shared", "talk", "url"]
 
@@ -19,9 +19,9 @@ __all__ = ["Talk", "app", "clock", "other", "shared", "talk", "url"]
 class Talk:
     """One client: lines in, replies out. Numbers of jobs are the store's own, so tests ask for them."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.session = Session(shared)
-        self._parser = Parser(shared.counters.max_job_size)
+    def __init__(self, shared: ServerState) -> None:
+        self.session = ClientSession(shared)
+        self._parser = CommandParser(shared.counters.max_job_size)
 
     def command(self, line: str, body: bytes | None = None) -> Command:
         self._parser.feed(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
@@ -31,7 +31,7 @@ class Talk:
 
     async def say(self, line: str, body: bytes | None = None) -> str:
         answer = self.session.answer(self.command(line, body))
-        while isinstance(answer, Later):
+        while isinstance(answer, PendingReply):
             await asyncio.wait((answer.future,))
             answer = self.session.finish(answer)
         return answer.decode().removesuffix("\r\n")
@@ -51,19 +51,19 @@ class Talk:
 
 
 @pytest.fixture
-def shared(app: Tidewheel) -> Shared:
-    return Shared(app)
+def shared(app: Tidewheel) -> ServerState:
+    return ServerState(app)
 
 
 @pytest.fixture
-async def talk(shared: Shared) -> AsyncIterator[Talk]:
+async def talk(shared: ServerState) -> AsyncIterator[Talk]:
     talk = Talk(shared)
     yield talk
     await talk.session.close()
 
 
 @pytest.fixture
-async def other(shared: Shared) -> AsyncIterator[Talk]:
+async def other(shared: ServerState) -> AsyncIterator[Talk]:
     other = Talk(shared)
     yield other
     await other.session.close()

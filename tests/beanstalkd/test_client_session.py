@@ -10,7 +10,7 @@ import pytest
 from tests.beanstalkd.session_client import Talk, app, clock, other, shared, talk, url
 from tidewheel import StoreUnavailable, Tidewheel, __version__
 from tidewheel.beanstalkd.client_session import MAX_WATCHED
-from tidewheel.beanstalkd.server_state import Shared
+from tidewheel.beanstalkd.server_state import ServerState
 from tidewheel.testing.clock import FrozenClock
 
 __all__ = ["app", "clock", "other", "shared", "talk", "url"]
@@ -50,7 +50,7 @@ async def test_only_who_reserved_a_job_may_end_it(talk: Talk, other: Talk) -> No
     assert await other.say("reserve") == f"RESERVED {number} 1\r\nx"
 
 
-async def test_a_dropped_connection_gives_its_jobs_back_at_once(talk: Talk, shared: Shared) -> None:
+async def test_a_dropped_connection_gives_its_jobs_back_at_once(talk: Talk, shared: ServerState) -> None:
     """Whoever waits gets them."""
     dropped = Talk(shared)
     numbers = {await talk.put() for _ in range(3)}
@@ -91,7 +91,7 @@ async def test_who_is_in_its_last_second_is_not_made_to_wait(talk: Talk, clock: 
     assert await talk.say("reserve-with-timeout 0") == "TIMED_OUT"
 
 
-async def test_who_hangs_up_is_not_made_to_wait(talk: Talk, other: Talk, shared: Shared) -> None:
+async def test_who_hangs_up_is_not_made_to_wait(talk: Talk, other: Talk, shared: ServerState) -> None:
     """A client that closed its side is told TIMED_OUT, and the next job is not given to it."""
     waiting = asyncio.create_task(other.say("reserve"))
     while not shared.counters.waiting:
@@ -164,7 +164,9 @@ async def test_tubes_keep_jobs_apart(talk: Talk, other: Talk) -> None:
     assert await other.say("reserve") == f"RESERVED {number} 1\r\nx"
 
 
-async def test_a_tube_exists_while_it_has_jobs_or_somebody_refers_to_it(talk: Talk, shared: Shared) -> None:
+async def test_a_tube_exists_while_it_has_jobs_or_somebody_refers_to_it(
+    talk: Talk, shared: ServerState
+) -> None:
     """Then it is listed, has statistics and can be paused; ``default`` always."""
     guest = Talk(shared)
     await guest.say("use short-lived")
@@ -214,7 +216,7 @@ async def test_jobs_of_tasks_and_of_the_wire_are_the_same_jobs(app: Tidewheel, t
     assert await talk.say(f"peek {job.number}") == "NOT_FOUND"
 
 
-async def test_nothing_is_put_into_a_draining_server(talk: Talk, shared: Shared) -> None:
+async def test_nothing_is_put_into_a_draining_server(talk: Talk, shared: ServerState) -> None:
     """All else goes on."""
     number = await talk.put()
     shared.counters.draining = True
@@ -301,7 +303,7 @@ async def test_a_connection_watches_a_thousand_tubes_at_most(talk: Talk) -> None
 async def test_a_full_topic_is_told_as_out_of_memory() -> None:
     """The client is to try again later; that is what this reply means to it."""
     async with Tidewheel("memory://", max_jobs_per_topic=1) as app:
-        talk = Talk(Shared(app))
+        talk = Talk(ServerState(app))
         await talk.put()
         assert await talk.say("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"
         assert (await talk.stats("stats"))["total-jobs"] == "1"

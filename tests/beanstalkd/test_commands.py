@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.beanstalkd.commands import MAX_LINE, Command, NotBeanstalkd, Parser
+from tidewheel.beanstalkd.commands import MAX_LINE_BYTES, Command, CommandParser, NotBeanstalkd
 from tidewheel.beanstalkd.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, UNKNOWN_COMMAND
 
 
-def begun(max_job_size: int = 100) -> Parser:
+def begun(max_job_size: int = 100) -> CommandParser:
     """A parser behind the first command, which has rules of its own."""
-    parser = Parser(max_job_size)
+    parser = CommandParser(max_job_size)
     parser.feed(b"stats\r\n")
     assert parser.next() == Command("stats")
     return parser
@@ -149,7 +149,7 @@ def test_a_body_without_its_end_is_refused_and_what_follows_is_read_on() -> None
 
 def test_a_body_that_is_too_big_is_swallowed_before_that_is_said() -> None:
     """The client goes on sending it, and must not have it taken for commands."""
-    parser = Parser(max_job_size=10)
+    parser = CommandParser(max_job_size=10)
     parser.feed(b"put 0 0 1 4000000000\r\n" + b"delete 1\r\n" * 1000)
     assert parser.next() is None
     assert parser.buffered == 0  # nothing of it is kept
@@ -161,7 +161,7 @@ def test_a_body_that_is_too_big_is_swallowed_before_that_is_said() -> None:
 @pytest.mark.parametrize("portion", [1, 7, 224, 1_000_000])
 def test_a_line_that_is_too_long_is_skipped_to_its_end(portion: int) -> None:
     """One complaint, and the next command is read as if nothing had been."""
-    longest = b"use " + b" " * (MAX_LINE - 6)
+    longest = b"use " + b" " * (MAX_LINE_BYTES - 6)
     for extra in range(3):
         commands = parsed(longest + b"x" * extra + b"\r\nstats\r\n", portion=portion)
         assert [command.error or command.name for command in commands] == [BAD_FORMAT, "stats"]
@@ -201,7 +201,7 @@ def test_a_line_that_never_ends_is_not_kept() -> None:
 )
 def test_other_protocols_are_not_listened_to(request_line: bytes) -> None:
     """A page in a browser can send anything to this port; its body must never be read as commands."""
-    parser = Parser(max_job_size=10)
+    parser = CommandParser(max_job_size=10)
     parser.feed(request_line + b"put 0 0 60 1\r\nx\r\n")
     with pytest.raises(NotBeanstalkd):
         parser.next()
@@ -209,7 +209,7 @@ def test_other_protocols_are_not_listened_to(request_line: bytes) -> None:
 
 def test_what_is_told_of_http_is_a_line_without_control_characters() -> None:
     """It is logged: nobody outside writes lines of the log, or to the terminal it is read on."""
-    parser = Parser(max_job_size=10)
+    parser = CommandParser(max_job_size=10)
     parser.feed(b"GET /\x1b[2J\n00:00:00 error all is lost HTTP/1.1\r\n")
     with pytest.raises(NotBeanstalkd) as caught:
         parser.next()
@@ -226,7 +226,7 @@ def test_only_a_first_line_can_be_of_another_protocol() -> None:
 )
 def test_any_command_may_come_first_also_a_wrong_one(line: bytes) -> None:
     """Clients may begin with what they like; a mistake is answered, as beanstalkd does."""
-    parser = Parser(max_job_size=10)
+    parser = CommandParser(max_job_size=10)
     parser.feed(line + b"\r\nstats\r\n")
     first, second = parser.next(), parser.next()
     assert first is not None

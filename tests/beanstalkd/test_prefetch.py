@@ -10,8 +10,8 @@ import pytest
 from tests.beanstalkd.session_client import Talk, app, clock, other, shared, talk, url
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.beanstalkd.client_session import Later
-from tidewheel.beanstalkd.server_state import Shared
+from tidewheel.beanstalkd.client_session import PendingReply
+from tidewheel.beanstalkd.server_state import ServerState
 from tidewheel.core.model import Claim, ClaimRequest, Lane
 from tidewheel.pull import prefetch
 from tidewheel.pull.dispatcher import reservations_of
@@ -22,7 +22,7 @@ __all__ = ["app", "clock", "other", "shared", "talk", "url"]
 @pytest.fixture(autouse=True)
 def long_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a busy machine does not make anybody late."""
-    monkeypatch.setattr(prefetch, "MOMENT", 60.0)
+    monkeypatch.setattr(prefetch, "KEEP_SECONDS", 60.0)
 
 
 async def run_two(talk: Talk) -> None:
@@ -36,25 +36,25 @@ async def put(talk: Talk, number: int) -> list[int]:
     return [await talk.put() for _ in range(number)]
 
 
-async def kept(shared: Shared) -> None:
+async def kept(shared: ServerState) -> None:
     """The claim may take a little longer than the delete it was made with."""
-    while not shared.queue.anything_ahead:
+    while not shared.queue.has_prefetched:
         await asyncio.sleep(0)
 
 
-async def test_the_next_job_is_there_when_it_is_asked_for(talk: Talk, shared: Shared) -> None:
+async def test_the_next_job_is_there_when_it_is_asked_for(talk: Talk, shared: ServerState) -> None:
     """It was claimed together with the delete, so nothing is waited for."""
     *_, third = await put(talk, 3)
     await run_two(talk)
     await kept(shared)
     answer = talk.session.answer(talk.command("reserve"))
-    assert isinstance(answer, Later)
+    assert isinstance(answer, PendingReply)
     assert answer.future.done()
     assert talk.session.finish(answer) == b"RESERVED %d 1\r\nx\r\n" % third
 
 
 async def test_one_claim_and_one_ending_serve_all_who_run_in_step(
-    app: Tidewheel, shared: Shared, talk: Talk, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, shared: ServerState, talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten clients who take fifty jobs cause a claim or two for each round, not one for each job."""
     numbers = set(await put(talk, 50))
@@ -90,7 +90,7 @@ async def test_one_claim_and_one_ending_serve_all_who_run_in_step(
     ],
 )
 async def test_a_job_that_is_kept_is_ready_to_whoever_looks(
-    talk: Talk, other: Talk, shared: Shared, line: str, reply: str
+    talk: Talk, other: Talk, shared: ServerState, line: str, reply: str
 ) -> None:
     """Somebody else's command sees what beanstalkd would show: nobody has asked for it."""
     *_, third = await put(talk, 3)
@@ -99,7 +99,7 @@ async def test_a_job_that_is_kept_is_ready_to_whoever_looks(
     assert await other.say(line.format(number=third)) == reply.format(number=third)
 
 
-async def test_a_job_that_is_kept_is_counted_as_ready(talk: Talk, other: Talk, shared: Shared) -> None:
+async def test_a_job_that_is_kept_is_counted_as_ready(talk: Talk, other: Talk, shared: ServerState) -> None:
     """And not as reserved: neither now nor once."""
     *_, third = await put(talk, 3)
     await run_two(talk)
@@ -111,21 +111,21 @@ async def test_a_job_that_is_kept_is_counted_as_ready(talk: Talk, other: Talk, s
 
 
 async def test_a_more_urgent_job_that_is_put_meanwhile_comes_first(
-    talk: Talk, other: Talk, shared: Shared
+    talk: Talk, other: Talk, shared: ServerState
 ) -> None:
     """Whoever was told INSERTED may count on it; one that is no more urgent waits its turn."""
     *_, third = [await talk.put(priority=10) for _ in range(3)]
     await run_two(talk)
     await kept(shared)
     same = await other.put(priority=10)
-    assert shared.queue.anything_ahead
+    assert shared.queue.has_prefetched
     urgent = await other.put(priority=9)
     taken = [int((await talk.say("reserve")).split()[1]) for _ in range(3)]
     assert taken == [urgent, third, same]
 
 
 async def test_a_more_urgent_job_that_is_put_during_a_claim_comes_first(
-    app: Tidewheel, talk: Talk, other: Talk, shared: Shared, monkeypatch: pytest.MonkeyPatch
+    app: Tidewheel, talk: Talk, other: Talk, shared: ServerState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim that did not see it may be told of after the put was: what it brings is not the next job."""
     *_, third = [await talk.put(priority=10) for _ in range(3)]
@@ -150,7 +150,9 @@ async def test_a_more_urgent_job_that_is_put_during_a_claim_comes_first(
     assert taken == [urgent, third]
 
 
-async def test_a_paused_tube_gives_out_nothing_that_was_kept(talk: Talk, other: Talk, shared: Shared) -> None:
+async def test_a_paused_tube_gives_out_nothing_that_was_kept(
+    talk: Talk, other: Talk, shared: ServerState
+) -> None:
     """Not even to who it was kept for."""
     await put(talk, 3)
     await run_two(talk)
@@ -159,7 +161,7 @@ async def test_a_paused_tube_gives_out_nothing_that_was_kept(talk: Talk, other: 
     assert await talk.say("reserve-with-timeout 0") == "TIMED_OUT"
 
 
-async def test_who_watches_another_tube_gets_nothing_of_the_old_one(talk: Talk, shared: Shared) -> None:
+async def test_who_watches_another_tube_gets_nothing_of_the_old_one(talk: Talk, shared: ServerState) -> None:
     """What was kept was for another wish."""
     await put(talk, 3)
     await run_two(talk)
@@ -178,13 +180,15 @@ async def test_who_ends_a_job_and_leaves_is_not_expected_for_ever(app: Tidewheel
     reservations = reservations_of(app._connections)
     held = [await app.queue.reserve_job(await app.queue.job_id(number) or "") for number in numbers]
     wishes = (frozenset({"default"}), frozenset({"default", "elsewhere"}))
-    ending = [one.deleting(then=wish, quick=True) for one, wish in zip(held, wishes, strict=True)]
+    ending = [
+        one.start_delete(next_topics=wish, calls_again=True) for one, wish in zip(held, wishes, strict=True)
+    ]
     assert [await one for one in ending] == [True, True]
-    assert reservations._ahead.expected() == []
+    assert reservations._prefetched.expected_topics() == []
 
 
 async def test_somebody_who_waits_comes_before_somebody_who_is_expected(
-    talk: Talk, other: Talk, shared: Shared
+    talk: Talk, other: Talk, shared: ServerState
 ) -> None:
     """A job that becomes ready goes to who asked for it."""
     await put(talk, 2)
@@ -200,10 +204,10 @@ async def test_somebody_who_waits_comes_before_somebody_who_is_expected(
 
 
 async def test_what_is_not_asked_for_in_time_is_everybodys_again(
-    talk: Talk, shared: Shared, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, shared: ServerState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody at another server need not wait for a client that went away."""
-    monkeypatch.setattr(prefetch, "MOMENT", 0.0)
+    monkeypatch.setattr(prefetch, "KEEP_SECONDS", 0.0)
     *_, third = await put(talk, 3)
     await run_two(talk)
     store = shared.app.store
@@ -214,7 +218,7 @@ async def test_what_is_not_asked_for_in_time_is_everybodys_again(
 
 
 async def test_who_does_something_else_after_a_delete_has_nothing_kept_for_it(
-    talk: Talk, shared: Shared
+    talk: Talk, shared: ServerState
 ) -> None:
     """A program that looks at a queue after each job finds it as it is, at no cost."""
     await put(talk, 4)
@@ -222,14 +226,14 @@ async def test_who_does_something_else_after_a_delete_has_nothing_kept_for_it(
         number = (await talk.say("reserve")).split()[1]
         await talk.say(f"delete {number}")
         await talk.say("list-tube-used")
-        assert not shared.queue.anything_ahead
+        assert not shared.queue.has_prefetched
 
 
 async def test_jobs_that_are_kept_are_given_back_when_the_app_is_closed(tmp_path: Path) -> None:
     """Not when their leases end."""
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     async with Tidewheel(url) as app:
-        shared = Shared(app)
+        shared = ServerState(app)
         talk = Talk(shared)
         *_, third = await put(talk, 3)
         await run_two(talk)

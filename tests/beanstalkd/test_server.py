@@ -20,9 +20,9 @@ import pytest
 from tests.patience import PATIENCE
 from tidewheel import ConfigurationError, Tidewheel
 from tidewheel.beanstalkd import connection
-from tidewheel.beanstalkd.connection import MAX_UNREAD, MAX_UNSENT
+from tidewheel.beanstalkd.connection import MAX_UNREAD_BYTES, MAX_UNSENT_BYTES
 from tidewheel.beanstalkd.listener import (
-    Address,
+    ListenAddress,
     bound_address,
     listen,
     read_address,
@@ -74,9 +74,9 @@ class Serving:
 async def serving(max_connections: int = 100, max_job_size: int = 65_535) -> AsyncIterator[Serving]:
     async with Tidewheel("memory://") as app:
         server = Server(app, max_connections=max_connections, max_job_size=max_job_size)
-        listener = listen(Address(port=0))
+        listener = listen(ListenAddress(port=0))
         running = asyncio.create_task(server.run(listener))
-        there = Serving(app, server, bound_address(listener, Address()).port)
+        there = Serving(app, server, bound_address(listener, ListenAddress()).port)
         try:
             async with asyncio.timeout(60):
                 yield there
@@ -141,10 +141,10 @@ async def test_a_client_that_waits_and_vanishes_gets_no_job() -> None:
     async with serving() as there:
         vanishing, other = await there.client(), await there.client()
         vanishing.writer.write(b"reserve\r\n")
-        while not there.server.shared.counters.waiting:
+        while not there.server.state.counters.waiting:
             await asyncio.sleep(0)
         vanishing.writer.transport.abort()
-        while there.server.shared.counters.connections > 1:
+        while there.server.state.counters.connections > 1:
             await asyncio.sleep(0)
         assert await other.say(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
         assert await other.say(b"reserve-with-timeout 0\r\n", 2) == b"RESERVED 1 1\r\nx\r\n"
@@ -168,7 +168,7 @@ async def test_a_job_whose_time_is_over_goes_to_who_waits() -> None:
         await holder.say(b"reserve\r\n", 2)
         assert await waiter.say(b"reserve-with-timeout 30\r\n", 2) == b"RESERVED 1 1\r\nx\r\n"
         assert await holder.say(b"delete 1\r\n") == b"NOT_FOUND\r\n"
-        assert there.server.shared.counters.timeouts == 1
+        assert there.server.state.counters.timeouts == 1
 
 
 async def test_a_job_touched_in_its_last_moment_is_still_its_holders(
@@ -183,7 +183,7 @@ async def test_a_job_touched_in_its_last_moment_is_still_its_holders(
 
         async def answers_late(*arguments: Any, **more: Any) -> list[float | None]:
             touched = await touch(*arguments, **more)
-            while not there.server.shared.counters.timeouts:
+            while not there.server.state.counters.timeouts:
                 await asyncio.sleep(0.01)
             return touched
 
@@ -247,13 +247,13 @@ async def test_a_client_that_does_not_read_is_not_answered_without_end() -> None
         client = await there.client()
         body = b"z" * 60_000
         await client.say(b"put 0 0 60 60000\r\n" + body + b"\r\n")
-        there.server.shared.counters.commands.clear()
+        there.server.state.counters.commands.clear()
         client.writer.write(b"peek 1\r\n" * 1000)  # 60 MB of replies
         done, steady = 0, 0
         while steady < 1000:
             await asyncio.sleep(0)
-            steady = steady + 1 if there.server.shared.counters.commands["peek"] == done else 0
-            done = there.server.shared.counters.commands["peek"]
+            steady = steady + 1 if there.server.state.counters.commands["peek"] == done else 0
+            done = there.server.state.counters.commands["peek"]
         assert 0 < done < 500  # the sockets' own buffers take some of it, too
         reply = b"FOUND 1 60000\r\n" + body + b"\r\n"
         for _ in range(1000):
@@ -315,7 +315,9 @@ async def test_commands_behind_one_that_waits_are_not_kept_without_end() -> None
                     await client.writer.drain()
             except TimeoutError:
                 break
-            assert sent < 100 * (MAX_UNREAD + MAX_UNSENT)  # the sockets' own buffers take a few megabytes
+            assert sent < 100 * (
+                MAX_UNREAD_BYTES + MAX_UNSENT_BYTES
+            )  # the sockets' own buffers take a few megabytes
         await other.say(b"put 0 0 60 1\r\nx\r\n")
         assert await client.reader.readline() == b"RESERVED 1 1\r\n"
         assert await client.reader.readline() == b"x\r\n"
@@ -355,17 +357,17 @@ async def test_a_stopped_server_gives_all_reserved_jobs_back() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("", Address("127.0.0.1", 11300)),
-        ("0.0.0.0", Address("0.0.0.0", 11300)),  # noqa: S104 - read, not listened on
-        ("localhost:5000", Address("localhost", 5000)),
-        (":5000", Address("127.0.0.1", 5000)),
-        ("[::1]:5000", Address("::1", 5000)),
-        ("[::1]", Address("::1", 11300)),
-        ("::1", Address("::1", 11300)),
-        ("unix:/run/queue.sock", Address(path="/run/queue.sock")),
+        ("", ListenAddress("127.0.0.1", 11300)),
+        ("0.0.0.0", ListenAddress("0.0.0.0", 11300)),  # noqa: S104 - read, not listened on
+        ("localhost:5000", ListenAddress("localhost", 5000)),
+        (":5000", ListenAddress("127.0.0.1", 5000)),
+        ("[::1]:5000", ListenAddress("::1", 5000)),
+        ("[::1]", ListenAddress("::1", 11300)),
+        ("::1", ListenAddress("::1", 11300)),
+        ("unix:/run/queue.sock", ListenAddress(path="/run/queue.sock")),
     ],
 )
-def test_addresses_are_read(text: str, address: Address) -> None:
+def test_addresses_are_read(text: str, address: ListenAddress) -> None:
     """As beanstalkd and other programs write them; what is shown is read as the same again."""
     assert read_address(text) == address
     if not address.path:
@@ -381,14 +383,16 @@ def test_addresses_that_cannot_be_read_are_refused(text: str) -> None:
 
 def test_only_loopback_and_paths_are_local() -> None:
     """Anything else is warned about."""
-    assert all(read_address(text).local for text in ("", "127.9.9.9", "localhost", "[::1]:1", "unix:/a"))
-    assert not any(read_address(text).local for text in ("10.0.0.1", "::", "10.0.0.1:11300", "example.org"))
+    assert all(read_address(text).is_local for text in ("", "127.9.9.9", "localhost", "[::1]:1", "unix:/a"))
+    assert not any(
+        read_address(text).is_local for text in ("10.0.0.1", "::", "10.0.0.1:11300", "example.org")
+    )
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
 def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
     """A killed server leaves its path; nothing else at a path is ever removed."""
-    address = Address(path=str(tmp_path / "queue.sock"))
+    address = ListenAddress(path=str(tmp_path / "queue.sock"))
     first = listen(address)
     with pytest.raises(ConfigurationError, match="another server listens"):
         listen(address)
@@ -404,7 +408,7 @@ def test_a_socket_left_behind_is_replaced_and_one_in_use_is_not(tmp_path: Path) 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
 def test_who_stops_leaves_the_socket_of_whoever_took_its_place(tmp_path: Path) -> None:
     """Somebody removed the path under a running server and started another one there."""
-    address = Address(path=str(tmp_path / "queue.sock"))
+    address = ListenAddress(path=str(tmp_path / "queue.sock"))
     first = listen(address)
     Path(address.path).unlink()
     second = listen(address)
@@ -418,7 +422,7 @@ def test_who_stops_leaves_the_socket_of_whoever_took_its_place(tmp_path: Path) -
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
 def test_a_server_too_busy_to_accept_is_not_taken_for_dead(tmp_path: Path) -> None:
     """Its queue is full; whoever asks whether it lives is not kept waiting for it, either."""
-    address = Address(path=str(tmp_path / "queue.sock"))
+    address = ListenAddress(path=str(tmp_path / "queue.sock"))
     with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
         busy.bind(address.path)
         busy.listen(0)
@@ -432,25 +436,25 @@ def test_the_first_address_of_a_name_that_works_is_taken(monkeypatch: pytest.Mon
     foreign = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))  # for documentation: nobody's
     own = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [foreign, own])
-    with listen(Address("localhost", 0)) as listener:
+    with listen(ListenAddress("localhost", 0)) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
-    with listen(Address("localhost", 0)) as listener:
+    with listen(ListenAddress("localhost", 0)) as listener:
         taken = (*own[:4], listener.getsockname())
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [taken, own])
         with pytest.raises(ConfigurationError, match="in use"):
-            listen(Address("localhost", 0))
+            listen(ListenAddress("localhost", 0))
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "ä..b"])
 def test_a_host_that_is_not_this_machine_is_told(host: str) -> None:
     """Whether it is another's, nobody's, or no name at all."""
     with pytest.raises(ConfigurationError, match=f"cannot listen on {host}:0: .*--listen"):
-        listen(Address(host, 0))
+        listen(ListenAddress(host, 0))
 
 
 def test_a_port_in_use_is_told() -> None:
     """With where, and what to do."""
-    with listen(Address(port=0)) as taken:
+    with listen(ListenAddress(port=0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}.*--listen"):
-            listen(Address(port=port))
+            listen(ListenAddress(port=port))

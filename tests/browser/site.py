@@ -16,10 +16,10 @@ from starlette.routing import Mount
 
 from tests.servers.shared import fresh_url
 from tidewheel import Tidewheel
-from tidewheel.cli.demo.activity_log import Journal
-from tidewheel.cli.demo.demo_server import HOST, Door, Login
+from tidewheel.cli.demo.activity_log import ActivityLog
+from tidewheel.cli.demo.demo_server import HOST, DemoLogin, DemoServer
 from tidewheel.cli.demo.shop_app import Shop, make_shop
-from tidewheel.server.api_server import listen, url_of
+from tidewheel.server.api_server import listener_url, open_listener
 
 STORES = ("sqlite", "postgres")
 
@@ -27,13 +27,13 @@ STORES = ("sqlite", "postgres")
 class Site:
     """One of them, open."""
 
-    def __init__(self, store: str, shop: Shop, login: Login, mounted_at: str) -> None:
+    def __init__(self, store: str, shop: Shop, login: DemoLogin, mounted_at: str) -> None:
         self.store = store
         self.shop = shop
         self.login = login
         self._mounted_at = mounted_at
         self._state: StorageState | None = None
-        self._door: Door
+        self._door: DemoServer
         self._running: asyncio.Task[None]
 
     @property
@@ -69,7 +69,11 @@ class Site:
 
     async def open(self, listener: socket.socket) -> None:
         """Answer there."""
-        door = Mounted(self.app, listener, self._mounted_at) if self._mounted_at else Door(self.app, listener)
+        door = (
+            Mounted(self.app, listener, self._mounted_at)
+            if self._mounted_at
+            else DemoServer(self.app, listener)
+        )
         await door.open()
         self._door, self._running = door, asyncio.create_task(door.run())
 
@@ -83,7 +87,7 @@ class Site:
         """The server is down meanwhile; after that it is where it was."""
         await self.close()
         yield
-        await self.open(listen(HOST, int(urlsplit(self.url).port or 0)))
+        await self.open(open_listener(HOST, int(urlsplit(self.url).port or 0)))
 
     @asynccontextmanager
     async def working(self, name: str = "front-desk") -> AsyncIterator[None]:
@@ -97,7 +101,7 @@ class Site:
             await running
 
 
-class Mounted(Door):
+class Mounted(DemoServer):
     """The API inside another program, which uvicorn serves as it serves any other."""
 
     def __init__(self, app: Tidewheel, listener: socket.socket, path: str) -> None:
@@ -119,9 +123,9 @@ class Mounted(Door):
 async def serving(store: str, directory: Path, *, mounted_at: str = "") -> AsyncIterator[Site]:
     """On a store of its own, and on any port that is free."""
     url = fresh_url() if store == "postgres" else f"sqlite:///{(directory / 'jobs.db').as_posix()}"
-    with listen(HOST, 0) as listener:
-        login = Login(f"{url_of(listener)}{mounted_at}/ui/")
-        site = Site(store, make_shop(url, Journal(), login.superuser), login, mounted_at)
+    with open_listener(HOST, 0) as listener:
+        login = DemoLogin(f"{listener_url(listener)}{mounted_at}/ui/")
+        site = Site(store, make_shop(url, ActivityLog(), login.superuser_setting), login, mounted_at)
         async with site.app:
             await site.open(listener)
             try:

@@ -13,7 +13,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from tests.docs.pages import ROOT
-from tidewheel.server.ui import FIRST, built_files
+from tidewheel.server.ui import ENTRY_FILES, built_files
 
 SOURCE = ROOT / "ui"
 ASSETS = ROOT / "src/tidewheel/server/ui/assets"
@@ -81,7 +81,7 @@ def test_no_visit_loads_much() -> None:
     assert {name.partition("-")[0] for name in pages} == named, "each page is a file of its own"
     (palette,) = [name for name in later if name.startswith("Palette-")]  # loaded soon after any page
     for page in pages:
-        needed = loaded_with(palette, loaded_with(page, loaded_with("app.js", set()))) | set(FIRST)
+        needed = loaded_with(palette, loaded_with(page, loaded_with("app.js", set()))) | set(ENTRY_FILES)
         size = sum(len(files[name].compressed) for name in needed)
         assert size < MOST_BYTES, f"{page} comes with {size:,} bytes"
 

@@ -27,7 +27,7 @@ TYPE = "AWS::Test::Thing"
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(aws, "MAX_POLL_SECONDS", 0.01)
 
 
 def syncing_app(cloud: Cloud, url: str = "memory://", **given: Any) -> Tidewheel:
@@ -274,7 +274,7 @@ async def test_a_type_that_is_not_allowed_is_not_touched() -> None:
 
 async def test_long_requests_are_waited_for_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job gives its slot back, comes back to the same request, and no attempt is counted for it."""
-    monkeypatch.setattr(aws, "HOLD_SECONDS", 0.0)
+    monkeypatch.setattr(aws, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(aws, "SNOOZE_SECONDS", 0.01)
     with Cloud(looks=6).serving() as cloud:
         async with syncing_app(cloud) as app:

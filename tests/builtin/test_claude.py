@@ -22,7 +22,7 @@ from tests.servers.shared import empty_url
 from tests.worker.worker_processes import ROOT, Site
 from tidewheel import ConfigurationError, InvalidPayload, Job, State, Tidewheel
 from tidewheel.builtin import claude_clients
-from tidewheel.builtin.partial_files import Draft
+from tidewheel.builtin.partial_files import PartialFile
 
 PROMPT = "Extract the requirement: “résumé”\nand nothing else\n"
 PAYLOAD = {"prompt": PROMPT, "target_path": "answers/r1.json"}
@@ -257,7 +257,7 @@ async def test_what_a_program_leaves_behind_is_ended_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing of it goes on beside the job, or after; and it does not keep an answer from ending."""
-    monkeypatch.setattr(claude_clients, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(claude_clients, "LEFTOVER_GRACE_SECONDS", 0.1)
     pid = tmp_path / "pid"
     app = extracting_app(root, claude_command=["sh", "-c", script.format(pid=pid)])
     payload = {"prompt": "?", "target_path": "a.txt"}
@@ -302,15 +302,15 @@ async def test_an_answer_that_was_kept_is_not_asked_for_again(
     when: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that dies around the rename leaves the answer to the next one."""
-    publish = Draft.publish
+    publish = PartialFile.publish
 
-    def dies(draft: Draft) -> None:
-        monkeypatch.setattr(Draft, "publish", publish)
+    def dies(draft: PartialFile) -> None:
+        monkeypatch.setattr(PartialFile, "publish", publish)
         if when == "after":
             publish(draft)
         raise OSError("the power is gone")
 
-    monkeypatch.setattr(Draft, "publish", dies)
+    monkeypatch.setattr(PartialFile, "publish", dies)
     job = await extract(root, claude_command=command(tmp_path / "log", "answer"))
     assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
     assert asked(tmp_path / "log") == 1

@@ -24,7 +24,7 @@ from tidewheel.testing.clock import FrozenClock
 async def compared(app: Tidewheel, most: int = 100) -> tuple[int, list[str]]:
     found = await reconcile_files(app, most=most)
     assert found is not None
-    return found.files, sorted(one.text for one in found.disagreements)
+    return found.files, sorted(one.text for one in found.mismatches)
 
 
 async def run(app: Tidewheel, task: str, **payload: Any) -> Job[Any]:
@@ -82,7 +82,7 @@ async def test_a_file_that_an_unfinished_job_is_about_is_left_alone(app: Tidewhe
     await app.enqueue("create_file", {"path": "a", "content": "two", "overwrite": True})
     found = await reconcile_files(app)
     assert found is not None
-    assert (found.busy, found.disagreements) == (1, ())
+    assert (found.busy, found.mismatches) == (1, ())
 
 
 async def test_a_job_that_runs_during_the_look_makes_no_false_alarm(
@@ -146,7 +146,7 @@ async def test_where_other_jobs_are_too_many_to_look_at_nothing_is_certain(
     (root / "a").unlink()
     found = await reconcile_files(app, most=2)
     assert found is not None
-    assert found.disagreements == ()
+    assert found.mismatches == ()
     assert [one.text for one in found.unknown] == [
         f"{root}/a is gone, and there are too many jobs to tell whether another one changed it"
     ]
@@ -177,7 +177,7 @@ async def test_a_job_that_errored_after_its_work_may_have_changed_its_file(
     assert (root / "a").read_text() == "two"
     found = await reconcile_files(app)
     assert found is not None
-    assert (found.busy, found.disagreements) == (1, ())
+    assert (found.busy, found.mismatches) == (1, ())
 
 
 async def test_a_download_into_the_same_file_is_the_last_word(app: Tidewheel, root: Path) -> None:
@@ -209,7 +209,7 @@ async def test_a_relative_path_is_that_of_the_root_it_was_run_with(root: Path, t
         async with app:
             found = await reconcile_files(app)
         assert found is not None
-        assert (len(found.disagreements), len(found.unknown)) == (wrong, unknown)
+        assert (len(found.mismatches), len(found.unknown)) == (wrong, unknown)
 
 
 async def test_a_file_that_is_reached_through_two_roots_is_one_file(root: Path, tmp_path: Path) -> None:
@@ -273,10 +273,10 @@ async def test_older_jobs_than_are_looked_at_are_said_to_be_there(app: Tidewheel
     (root / "f0").unlink()
     found = await reconcile_files(app, most=3)
     assert found is not None
-    assert (found.jobs, found.complete, found.disagreements) == (3, False, ())
+    assert (found.jobs, found.complete, found.mismatches) == (3, False, ())
     found = await reconcile_files(app)
     assert found is not None
-    assert (found.complete, len(found.disagreements)) == (True, 1)
+    assert (found.complete, len(found.mismatches)) == (True, 1)
 
 
 async def test_what_cannot_be_looked_at_is_told_as_such(app: Tidewheel, root: Path) -> None:
@@ -294,7 +294,7 @@ async def test_what_cannot_be_looked_at_is_told_as_such(app: Tidewheel, root: Pa
     root.rename(root.parent / "unmounted")
     found = await reconcile_files(app)
     assert found is not None
-    assert (len(found.unknown), found.disagreements) == (2, ())
+    assert (len(found.unknown), found.mismatches) == (2, ())
 
 
 async def test_a_task_of_ones_own_with_the_same_name_is_not_compared() -> None:
@@ -328,4 +328,4 @@ async def test_a_payload_that_makes_no_sense_is_told(
     found = await reconcile_files(app)
     assert found is not None
     assert [one.text for one in found.unknown] == ["its payload is not that of a file job"]
-    assert (found.jobs, found.files, found.disagreements) == (1, 0, ())
+    assert (found.jobs, found.files, found.mismatches) == (1, 0, ())

@@ -17,9 +17,9 @@ import pytest
 import tidewheel
 from tidewheel import ConfigurationError, InvalidPayload, Job, TaskError, Tidewheel
 from tidewheel.builtin import directories, roots
-from tidewheel.builtin.file_reconciliation import Content
+from tidewheel.builtin.file_reconciliation import FileContent
 from tidewheel.builtin.files import FileCreated, FileDeleted, FileTasks
-from tidewheel.builtin.roots import told
+from tidewheel.builtin.roots import os_errors_as_task_errors
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -146,7 +146,10 @@ async def test_any_name_the_system_takes_will_do(app: Tidewheel, root: Path, nam
 
 def test_a_name_that_the_worker_s_locale_does_not_have_says_what_to_do() -> None:
     """In the locale C the system's calls take ASCII only."""
-    with pytest.raises(TaskError, match="for this worker; start it in a UTF-8 locale") as caught, told("é"):
+    with (
+        pytest.raises(TaskError, match="for this worker; start it in a UTF-8 locale") as caught,
+        os_errors_as_task_errors("é"),
+    ):
         "é".encode("ascii")
     assert (caught.value.code, caught.value.retryable) == ("io_error", True)
 
@@ -240,7 +243,7 @@ async def test_a_path_with_a_nul_in_it_is_refused_at_enqueue(app: Tidewheel) -> 
     with pytest.raises(InvalidPayload, match="NUL"):
         await app.enqueue("create_file", {"path": "note\0.txt", "content": "x"})
     with pytest.raises(ValueError, match="has a NUL character in it"):
-        roots.parts_of("note\0.txt")
+        roots.split_path("note\0.txt")
 
 
 async def test_a_file_name_that_the_system_has_no_room_for_fails_at_once(app: Tidewheel, root: Path) -> None:
@@ -253,15 +256,15 @@ async def test_what_the_disk_has_against_a_completed_job_is_told(app: Tidewheel,
     """For reconciliation, which looks and repairs nothing."""
     tasks = getattr(app.registry.tasks["create_file"].fn, "__self__", None)
     assert isinstance(tasks, FileTasks)
-    wanted = Content(1, sha256(b"x").digest())
-    assert tasks.disagreement("a/note", wanted) == f"{root / 'a/note'} is gone"
-    assert tasks.disagreement("a/note", None) is None
+    wanted = FileContent(1, sha256(b"x").digest())
+    assert tasks.describe_mismatch("a/note", wanted) == f"{root / 'a/note'} is gone"
+    assert tasks.describe_mismatch("a/note", None) is None
     await ran(app, "create_file", path="a/note", content="x")
-    assert tasks.disagreement("a/note", wanted) is None
-    assert tasks.disagreement("a/note", None) == f"{root / 'a/note'} is there again"
+    assert tasks.describe_mismatch("a/note", wanted) is None
+    assert tasks.describe_mismatch("a/note", None) == f"{root / 'a/note'} is there again"
     for other in ("y", "xx", ""):
         (root / "a" / "note").write_text(other)
-        assert tasks.disagreement("a/note", wanted) == f"{root / 'a/note'} has other content"
+        assert tasks.describe_mismatch("a/note", wanted) == f"{root / 'a/note'} has other content"
 
 
 @pytest.mark.parametrize(

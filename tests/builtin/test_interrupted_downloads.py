@@ -18,7 +18,7 @@ from tests.builtin.web_server import Web, bytes_of, redirecting, saying
 from tests.patience import PATIENCE
 from tests.worker.worker_processes import Site, stop
 from tidewheel import State
-from tidewheel.builtin.partial_files import Draft
+from tidewheel.builtin.partial_files import PartialFile
 from tidewheel.builtin.roots import Roots
 from tidewheel.tasks.context import Checkpoint
 
@@ -91,15 +91,15 @@ async def test_a_run_that_ends_around_the_rename_is_not_repeated(
     when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All bytes were there: the next run puts the file in place, or finds it there, and asks nobody."""
-    publish = Draft.publish
+    publish = PartialFile.publish
 
-    def dies(draft: Draft) -> None:
-        monkeypatch.setattr(Draft, "publish", publish)
+    def dies(draft: PartialFile) -> None:
+        monkeypatch.setattr(PartialFile, "publish", publish)
         if when == "after":
             publish(draft)
         raise OSError("the power is gone")
 
-    monkeypatch.setattr(Draft, "publish", dies)
+    monkeypatch.setattr(PartialFile, "publish", dies)
     with Web(bytes_of(1 * MB)).serving() as web:
         job = await run(fetching_app(tmp_path), "download_file", {"url": web.url, "dest": "file.bin"})
     assert (job.state, job.attempt) == (State.COMPLETED, 2), job.error
@@ -164,9 +164,9 @@ async def test_a_full_disk_is_an_error_that_passes(tmp_path: Path, monkeypatch: 
 async def test_only_bytes_that_were_synced_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut the rest may be zeros of the right length; nobody would notice."""
     synced, counted = [0], []
-    flush, save = Draft.flush, Checkpoint.__call__
+    flush, save = PartialFile.flush, Checkpoint.__call__
 
-    def flushing(draft: Draft) -> None:
+    def flushing(draft: PartialFile) -> None:
         size = draft.size
         flush(draft)
         synced.append(size)
@@ -175,7 +175,7 @@ async def test_only_bytes_that_were_synced_count(tmp_path: Path, monkeypatch: py
         counted.append((data["bytes_downloaded"], synced[-1]))
         await save(checkpoint, data)
 
-    monkeypatch.setattr(Draft, "flush", flushing)
+    monkeypatch.setattr(PartialFile, "flush", flushing)
     monkeypatch.setattr(Checkpoint, "__call__", saving)
     with Web(bytes_of(20 * MB), drop_every=7 * MB).serving() as web:
         job = await run(fetching_app(tmp_path), "download_file", {"url": web.url, "dest": "file.bin"})
@@ -253,10 +253,10 @@ class Run:
 
 def test_a_draft_that_somebody_still_writes_to_is_not_taken_over(tmp_path: Path) -> None:
     """A run that lost its job, and does not know, writes where nobody looks and puts nothing in place."""
-    with Roots([tmp_path]).place("file.bin") as place:
-        old = Draft.open(place, Run(1), None, None)  # type: ignore[arg-type]
+    with Roots([tmp_path]).open_location("file.bin") as place:
+        old = PartialFile.open(place, Run(1), None, None)  # type: ignore[arg-type]
         old.write(b"stale")
-        new = Draft.open(place, Run(2), old.name, None)  # type: ignore[arg-type]
+        new = PartialFile.open(place, Run(2), old.name, None)  # type: ignore[arg-type]
         assert new.size == 0
         new.write(b"fresh")
         old.write(b" and more")
@@ -271,23 +271,23 @@ def test_a_draft_that_somebody_still_writes_to_is_not_taken_over(tmp_path: Path)
 
 def test_a_draft_of_a_dead_run_is_taken_over(tmp_path: Path) -> None:
     """Nobody holds it any more, so its bytes are of use."""
-    with Roots([tmp_path]).place("file.bin") as place:
-        old = Draft.open(place, Run(1), None, None)  # type: ignore[arg-type]
+    with Roots([tmp_path]).open_location("file.bin") as place:
+        old = PartialFile.open(place, Run(1), None, None)  # type: ignore[arg-type]
         old.write(b"half")
         old.close()
-        new = Draft.open(place, Run(2), old.name, None)  # type: ignore[arg-type]
+        new = PartialFile.open(place, Run(2), old.name, None)  # type: ignore[arg-type]
         assert (new.size, os.listdir(tmp_path)) == (4, [new.name])
         new.close()
 
 
 def test_a_draft_that_was_taken_over_by_a_run_that_died_at_once_is_found(tmp_path: Path) -> None:
     """Killed between the new name and the checkpoint that tells it: the bytes are of use all the same."""
-    with Roots([tmp_path]).place("file.bin") as place:
-        first = Draft.open(place, Run(1), None, None)  # type: ignore[arg-type]
+    with Roots([tmp_path]).open_location("file.bin") as place:
+        first = PartialFile.open(place, Run(1), None, None)  # type: ignore[arg-type]
         first.write(b"half")
         first.close()
-        Draft.open(place, Run(64), first.name, None).close()  # type: ignore[arg-type]
-        third = Draft.open(place, Run(128), first.name, None)  # type: ignore[arg-type]
+        PartialFile.open(place, Run(64), first.name, None).close()  # type: ignore[arg-type]
+        third = PartialFile.open(place, Run(128), first.name, None)  # type: ignore[arg-type]
         assert (third.size, os.listdir(tmp_path)) == (4, [third.name])
         third.close()
 
@@ -296,8 +296,8 @@ def test_a_draft_that_was_taken_over_by_a_run_that_died_at_once_is_found(tmp_pat
 def test_a_checkpoint_cannot_name_another_file_as_a_draft(name: str, tmp_path: Path) -> None:
     """Only names that runs of this job give are taken over."""
     (tmp_path / "file.bin").write_bytes(b"precious")
-    with Roots([tmp_path]).place("other.bin") as place:
-        draft = Draft.open(place, Run(2), name, None)  # type: ignore[arg-type]
+    with Roots([tmp_path]).open_location("other.bin") as place:
+        draft = PartialFile.open(place, Run(2), name, None)  # type: ignore[arg-type]
         assert draft.size == 0
         draft.discard()
         draft.close()

@@ -18,7 +18,7 @@ from tests.builtin.web_server import Web, bytes_of, redirecting, saying
 from tests.patience import PATIENCE
 from tidewheel import State
 from tidewheel.builtin import download_transfer
-from tidewheel.builtin.partial_files import Draft
+from tidewheel.builtin.partial_files import PartialFile
 from tidewheel.tasks.context import Checkpoint
 
 Answering = Callable[[BaseHTTPRequestHandler], bool]
@@ -135,7 +135,7 @@ async def test_what_is_not_of_the_body_has_an_end(
     noise: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines that come without end are neither kept nor read for as long as a job may take."""
-    monkeypatch.setattr(download_transfer, "MAX_STALLS", 1)
+    monkeypatch.setattr(download_transfer, "MAX_IDLE_CONNECTIONS", 1)
     with Web(answer=wire(noise)).serving() as web:
         job = await fetch(web, tmp_path, max_attempts=1)
     assert error_of(job) == (State.FAILED, "connection_failed", True)
@@ -146,7 +146,7 @@ async def test_a_body_in_a_coding_that_nobody_asked_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that somebody would have to unpack are not the file's."""
-    monkeypatch.setattr(download_transfer, "MAX_STALLS", 1)
+    monkeypatch.setattr(download_transfer, "MAX_IDLE_CONNECTIONS", 1)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
     with Web(answer=wire(head, chunked(gzip.compress(b"hello")))).serving() as web:
         job = await fetch(web, tmp_path, max_attempts=1)
@@ -212,18 +212,18 @@ async def test_bytes_do_not_count_any_more_before_they_are_dropped(
 ) -> None:
     """Killed on the way to another version, nobody may take its bytes for those of the first."""
     counted, dropped = [0], []
-    keep, save = Draft.keep, Checkpoint.__call__
+    keep, save = PartialFile.truncate, Checkpoint.__call__
 
     async def saving(checkpoint: Checkpoint, data: Any) -> None:
         await save(checkpoint, data)
         counted.append(data["bytes_downloaded"])
 
-    def keeping(draft: Draft, size: int) -> None:
+    def keeping(draft: PartialFile, size: int) -> None:
         dropped.append((draft.size, counted[-1]))
         keep(draft, size)
 
     monkeypatch.setattr(Checkpoint, "__call__", saving)
-    monkeypatch.setattr(Draft, "keep", keeping)
+    monkeypatch.setattr(PartialFile, "truncate", keeping)
     with Web(CONTENT, drop_every=2 * PART).serving() as web:
 
         def change(_: BaseHTTPRequestHandler) -> bool:

@@ -20,10 +20,10 @@ from cryptography.x509.oid import NameOID
 from tests.builtin.network_task_apps import fetching_app, run
 from tests.builtin.web_server import Web
 from tidewheel import ConfigurationError, State
-from tidewheel.builtin.http_client import Address, BadUrl
-from tidewheel.builtin.network_policy import Forbidden, Reach
+from tidewheel.builtin.http_client import HttpAddress, InvalidUrl
+from tidewheel.builtin.network_policy import ConnectionForbidden, NetworkPolicy
 
-ANY = Reach.configured(["*"], [])
+ANY = NetworkPolicy.from_options(["*"], [])
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ ANY = Reach.configured(["*"], [])
 )  # fmt: skip
 async def test_an_address_that_is_not_public_is_refused(host: str) -> None:
     """However it is written, and whichever address it carries inside."""
-    with pytest.raises(Forbidden, match="not a public address"):
-        await ANY.addresses_of(host, 80)
+    with pytest.raises(ConnectionForbidden, match="not a public address"):
+        await ANY.resolve(host, 80)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_an_address_that_is_not_public_is_refused(host: str) -> None:
 )  # fmt: skip
 async def test_a_public_address_is_allowed(host: str) -> None:
     """Also one that is reached through a gateway."""
-    assert await ANY.addresses_of(host, 80) == [ipaddress.ip_address(host)]
+    assert await ANY.resolve(host, 80) == [ipaddress.ip_address(host)]
 
 
 async def test_the_interpreter_has_no_say_in_what_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,18 +83,18 @@ async def test_the_interpreter_has_no_say_in_what_is_public(monkeypatch: pytest.
         "2001:db8::1",
         "3fff::1",
     ):
-        with pytest.raises(Forbidden):
-            await ANY.addresses_of(host, 80)
+        with pytest.raises(ConnectionForbidden):
+            await ANY.resolve(host, 80)
 
 
 async def test_an_allowed_network_is_allowed_and_no_more_than_that() -> None:
     """allowed_networks opens what it names, also for an address that carries it."""
-    reach = Reach.configured(["*"], ["10.1.0.0/16", "fd00::/64"])
+    reach = NetworkPolicy.from_options(["*"], ["10.1.0.0/16", "fd00::/64"])
     for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd00::7"):
-        assert await reach.addresses_of(host, 80)
+        assert await reach.resolve(host, 80)
     for host in ("10.2.0.1", "127.0.0.1", "fd00:1::1"):
-        with pytest.raises(Forbidden):
-            await reach.addresses_of(host, 80)
+        with pytest.raises(ConnectionForbidden):
+            await reach.resolve(host, 80)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ async def test_an_allowed_network_is_allowed_and_no_more_than_that() -> None:
 )
 def test_hosts_are_compared_whole(allowed: str, host: str, fine: bool) -> None:
     """A name that only begins or ends like an allowed one is another name."""
-    reach = Reach.configured([allowed], [])
+    reach = NetworkPolicy.from_options([allowed], [])
     if fine:
         reach.check_host(host)
     else:
-        with pytest.raises(Forbidden, match="allowed_hosts"):
+        with pytest.raises(ConnectionForbidden, match="allowed_hosts"):
             reach.check_host(host)
 
 
@@ -131,7 +131,7 @@ def test_hosts_are_compared_whole(allowed: str, host: str, fine: bool) -> None:
 def test_configuration_that_cannot_be_meant_is_refused(hosts: Any, networks: Any) -> None:
     """When the tasks are included, not when the first job runs."""
     with pytest.raises(ConfigurationError, match="allowed_"):
-        Reach.configured(hosts, networks)
+        NetworkPolicy.from_options(hosts, networks)
 
 
 async def test_a_name_is_resolved_once_and_its_address_connected_to(
@@ -285,7 +285,7 @@ async def test_https_is_checked_by_name_though_connected_to_by_address(
 
 def test_a_name_in_another_script_is_asked_for_as_names_are() -> None:
     """In a certificate, in a header and on a list it has one form."""
-    where = Address.of("http://Bücher.example/größe?q=ä#top")
+    where = HttpAddress.parse("http://Bücher.example/größe?q=ä#top")
     assert (where.host, where.authority) == ("xn--bcher-kva.example", "xn--bcher-kva.example")
     assert where.target == "/gr%C3%B6%C3%9Fe?q=%C3%A4"
 
@@ -293,11 +293,11 @@ def test_a_name_in_another_script_is_asked_for_as_names_are() -> None:
 @pytest.mark.parametrize("url", ["http://user:sesame/x@example.org/", "http://u:sesame\u2100@example.org/"])
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
     """What cannot be taken apart may have a password anywhere."""
-    with pytest.raises(BadUrl) as refused:
-        Address.of(url)
+    with pytest.raises(InvalidUrl) as refused:
+        HttpAddress.parse(url)
     assert "sesame" not in str(refused.value)
 
 
 def test_an_address_is_shown_without_what_may_be_secret() -> None:
     """Signed URLs carry their secret in the query; errors and logs do not repeat it."""
-    assert str(Address.of("https://example.org/file?signature=secret#x")) == "https://example.org/file"
+    assert str(HttpAddress.parse("https://example.org/file?signature=secret#x")) == "https://example.org/file"

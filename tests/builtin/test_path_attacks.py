@@ -136,12 +136,12 @@ def test_a_draft_that_was_planted_is_not_written_to(
     plant()
     with directories.open_directory(str(root)) as directory:
         with pytest.raises(TaskError):
-            directory.reopen("draft")
+            directory.open_to_append("draft")
         draft.unlink()
         draft.write_text("ours")
         step_through(monkeypatch, step)
         with pytest.raises(TaskError):
-            directory.reopen("draft")
+            directory.open_to_append("draft")
     assert untouched(outside)
 
 

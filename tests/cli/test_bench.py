@@ -232,10 +232,10 @@ def test_no_colours_where_none_are_wanted(project: Project) -> None:
 
 def test_every_measurement_has_a_name_and_a_share_of_the_time() -> None:
     """One that is added is shown, and the whole stays as long as was asked for."""
-    from tidewheel.cli.bench import title
-    from tidewheel.verification.benchmark.measurements import MEASURES
-    from tidewheel.verification.benchmark.run import SHARES
+    from tidewheel.cli.bench import measurement_title
+    from tidewheel.verification.benchmark.measurements import MEASUREMENTS
+    from tidewheel.verification.benchmark.run import TIME_SHARES
 
-    assert list(SHARES) == list(MEASURES) == list(Measurement)
-    assert sum(SHARES.values()) == pytest.approx(1.0)
-    assert all(title(measurement) for measurement in Measurement)
+    assert list(TIME_SHARES) == list(MEASUREMENTS) == list(Measurement)
+    assert sum(TIME_SHARES.values()) == pytest.approx(1.0)
+    assert all(measurement_title(measurement) for measurement in Measurement)

@@ -16,7 +16,7 @@ from tests.cli.processes import COMMAND, Project, on_terminal
 from tests.patience import PATIENCE
 from tidewheel import ConfigurationError, Tidewheel
 from tidewheel.cli.command_group import COMMANDS
-from tidewheel.cli.target_options import named_app
+from tidewheel.cli.target_options import app_for_completion
 
 Press = Callable[..., list[str]]
 
@@ -156,9 +156,9 @@ def test_a_url_and_a_token_of_the_project_are_used_together(
     text = '[tool.tidewheel]\nurl = "http://127.0.0.1:9"\ntoken = "tw_of_the_file"\n'
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
-    app = named_app(click.Context(click.Command("topics")))
+    app = app_for_completion(click.Context(click.Command("topics")))
     assert app is not None
     assert (app.url, app.settings.token) == ("http://127.0.0.1:9", "tw_of_the_file")
     monkeypatch.setenv("TIDEWHEEL_TOKEN", "tw_of_the_user")
     with pytest.raises(ConfigurationError, match="would get your token"):
-        named_app(click.Context(click.Command("topics")))
+        app_for_completion(click.Context(click.Command("topics")))

@@ -19,7 +19,7 @@ from tests.cli.processes import Project, on_terminal, wait_until
 from tests.patience import PATIENCE
 from tidewheel.cli import demo
 from tidewheel.cli.demo import demo_server
-from tidewheel.cli.demo.activity_log import GATHER_SECONDS, Journal, Kind
+from tidewheel.cli.demo.activity_log import GROUP_SECONDS, ActivityKind, ActivityLog
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
@@ -67,7 +67,7 @@ def test_a_taken_port_is_an_error_when_it_was_asked_for(run: Run, monkeypatch: p
         answer = run("demo", "--port", str(port))
         assert (answer.code, f"cannot listen on 127.0.0.1 port {port}" in answer.errors) == (2, True)
         monkeypatch.setattr(demo_server, "DEFAULT_PORT", port)
-        listener, login = demo_server.listen_here(None)
+        listener, login = demo_server.open_demo_listener(None)
         with listener:
             assert login.url == f"http://127.0.0.1:{listener.getsockname()[1]}/ui/"
             assert listener.getsockname()[1] != port
@@ -75,7 +75,7 @@ def test_a_taken_port_is_an_error_when_it_was_asked_for(run: Run, monkeypatch: p
 
 def test_every_run_has_a_password_of_its_own() -> None:
     """It is good to read aloud, and not shown by accident."""
-    first, second = demo_server.Login("http://one/"), demo_server.Login("http://one/")
+    first, second = demo_server.DemoLogin("http://one/"), demo_server.DemoLogin("http://one/")
     assert first.password != second.password
     assert first.password not in repr(first)
 
@@ -93,30 +93,30 @@ class TestBrowser:
 
     def test_a_person_at_a_display_gets_one(self) -> None:
         """On X and on Wayland."""
-        assert demo.is_wanted(self.THERE)
-        assert demo.is_wanted({"WAYLAND_DISPLAY": "wayland-0"})
+        assert demo.should_open_browser(self.THERE)
+        assert demo.should_open_browser({"WAYLAND_DISPLAY": "wayland-0"})
 
     @pytest.mark.parametrize("name", ["CI", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"])
     def test_nobody_else_does(self, name: str) -> None:
         """Not in CI, not over ssh, not without a display."""
-        assert not demo.is_wanted({**self.THERE, name: "1"})
-        assert not demo.is_wanted({})
+        assert not demo.should_open_browser({**self.THERE, name: "1"})
+        assert not demo.should_open_browser({})
 
     def test_a_pipe_gets_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody watches there."""
         monkeypatch.setattr(demo, "is_terminal", lambda: False)
-        assert not demo.is_wanted(self.THERE)
+        assert not demo.should_open_browser(self.THERE)
 
     def test_a_browser_in_the_terminal_is_not_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It would draw where the demo draws. Nor is one that is not there."""
         monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("w3m"))
-        assert not demo.is_wanted(self.THERE)
+        assert not demo.should_open_browser(self.THERE)
 
         def none() -> None:
             raise webbrowser.Error("could not locate runnable browser")
 
         monkeypatch.setattr(webbrowser, "get", none)
-        assert not demo.is_wanted(self.THERE)
+        assert not demo.should_open_browser(self.THERE)
 
 
 @needs_signals
@@ -174,16 +174,16 @@ def test_a_terminal_without_unicode_gets_lines(project: Project) -> None:
 
 def test_the_journal_gathers_a_burst_into_one_line() -> None:
     """Forty emails are one line that counts; it is handed out when it is complete, and in order."""
-    journal = Journal()
+    journal = ActivityLog()
     for number in range(40):
-        journal.add(Kind.DONE, "mail", f"to {number}", group="email")
-    journal.add(Kind.FAILED, "payments", "order 7")
+        journal.add(ActivityKind.DONE, "mail", f"to {number}", group="email")
+    journal.add(ActivityKind.FAILED, "payments", "order 7")
     assert [str(event) for event in journal.events] == ["40 emails, the last to 39", "order 7"]
-    assert journal.news() == []
+    assert journal.take_events() == []
     for event in journal.events:
-        event.at -= GATHER_SECONDS
-    assert [str(event) for event in journal.news()] == ["40 emails, the last to 39", "order 7"]
-    journal.add(Kind.DONE, "mail", "to ada", group="email")
-    assert [str(event) for event in journal.news(everything=True)] == ["email to ada"]
-    assert journal.news(everything=True) == []
-    assert journal.counts[Kind.DONE] == 41
+        event.at -= GROUP_SECONDS
+    assert [str(event) for event in journal.take_events()] == ["40 emails, the last to 39", "order 7"]
+    journal.add(ActivityKind.DONE, "mail", "to ada", group="email")
+    assert [str(event) for event in journal.take_events(include_open_groups=True)] == ["email to ada"]
+    assert journal.take_events(include_open_groups=True) == []
+    assert journal.counts[ActivityKind.DONE] == 41

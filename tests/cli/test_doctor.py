@@ -21,17 +21,17 @@ from tests.servers import PostgresServer
 from tests.servers.shared import fresh_url
 from tests.stores.postgres.stores import schema_of
 from tidewheel.cli import doctor
-from tidewheel.stores import Ground
+from tidewheel.stores import DatabaseProfile
 from tidewheel.stores.postgres import health
 from tidewheel.stores.sqlite import schema as sqlite_schema
-from tidewheel.verification.checker import Recovery, Report, Violation
-from tidewheel.verification.fault_run import Outcome, Plan
-from tidewheel.verification.invariants import RULES
+from tidewheel.verification.checker import CheckReport, RecoveryTimes, Violation
+from tidewheel.verification.fault_run import FaultRunPlan, FaultRunResult
+from tidewheel.verification.invariants import INVARIANTS
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGINT to one process")
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
 
-PROMISES = [*(rule.name for rule in RULES), "sound"]
+PROMISES = [*(rule.name for rule in INVARIANTS), "sound"]
 COUNTS = {
     "enqueues": 1200,
     "jobs": 1100,
@@ -65,22 +65,26 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
     """A sweep that takes no time and ends as told."""
 
     def pretend(
-        *violations: Violation, recovery: Recovery | None = None, counts: dict[str, int] | None = None
+        *violations: Violation, recovery: RecoveryTimes | None = None, counts: dict[str, int] | None = None
     ) -> None:
-        async def verify(url: str, plan: Plan, *, begun: Any, watch: Any, keep: Path) -> Outcome:
+        async def verify(
+            url: str, plan: FaultRunPlan, *, begun: Any, watch: Any, keep: Path
+        ) -> FaultRunResult:
             del url
             begun("a place of its own")
             watch("making trouble", 0.5)
             keep.mkdir(exist_ok=True)
             (keep / "worker-1.jsonl").write_text("{}\n")
-            report = Report(
+            report = CheckReport(
                 list(violations),
                 COUNTS if counts is None else counts,
                 {"worker killed": 7, "worker frozen past its lease": 1200},
-                recovery or Recovery(orphans=10, timed=10, worst_after_lease=0.25),
+                recovery or RecoveryTimes(orphans=10, timed=10, worst_after_lease=0.25),
                 {violation.rule: 1234 for violation in violations},
             )
-            return Outcome(plan, report, Ground("SQLite 3.99"), "a place of its own", plan.seconds + 4)
+            return FaultRunResult(
+                plan, report, DatabaseProfile("SQLite 3.99"), "a place of its own", plan.seconds + 4
+            )
 
         monkeypatch.setattr(doctor, "verify", verify)
 
@@ -334,9 +338,9 @@ def test_older_and_newer_tables_are_left_as_they_are(
 ) -> None:
     """The doctor migrates nothing, and does not look at tables it does not know."""
     run("migrate", "--url", project.url)
-    later = [*sqlite_schema.migrations(), (2, "0002_later", "CREATE TABLE tidewheel_x (a)")]
+    later = [*sqlite_schema.load_migrations(), (2, "0002_later", "CREATE TABLE tidewheel_x (a)")]
     with monkeypatch.context() as newer:
-        newer.setattr(sqlite_schema, "migrations", lambda: later)
+        newer.setattr(sqlite_schema, "load_migrations", lambda: later)
         answer = run("doctor", "--url", project.url)
         assert answer.code == 1
         assert "the tables are older than this Tidewheel" in answer.out
@@ -544,7 +548,7 @@ def test_before_there_is_a_store_promises_can_be_tried(run: Run, project: Projec
 
 def test_what_was_not_tried_is_not_called_kept(run: Run, pretend: Pretend) -> None:
     """A sweep in which nobody died says nothing about recovery."""
-    pretend(recovery=Recovery(), counts={**COUNTS, "orphans": 0})
+    pretend(recovery=RecoveryTimes(), counts={**COUNTS, "orphans": 0})
     answer = run("doctor", "--verify")
     assert "- not tried: A second after a lease has ended by time" in answer.out
     assert "Every lease was ended by its worker, so recovery was not tried" in answer.out
@@ -564,7 +568,7 @@ def test_recovery_is_told_against_its_promise(
     run: Run, pretend: Pretend, timed: int, worst: float | None, said: str
 ) -> None:
     """The slowest counts; where it is beyond the promise and none was broken, why that can be."""
-    pretend(recovery=Recovery(orphans=10, timed=timed, worst_after_lease=worst))
+    pretend(recovery=RecoveryTimes(orphans=10, timed=timed, worst_after_lease=worst))
     answer = run("doctor", "--verify")
     assert answer.code == 0
     assert said in answer.out

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Answer, Run, Within
 from tests.cli.processes import Project, on_terminal
 from tidewheel import Tidewheel
-from tidewheel.cli.enqueue import BATCH
+from tidewheel.cli.enqueue import BATCH_SIZE
 
 
 @pytest.fixture
@@ -244,16 +244,16 @@ def test_wait_gives_up_in_time(enqueue: Run) -> None:
 
 def test_many_makes_a_job_of_each_line(enqueue: Run, project: Project, within: Within) -> None:
     """More lines than a batch, empty ones left out, in order."""
-    lines = [json.dumps({"n": n}) for n in range(BATCH + 10)]
+    lines = [json.dumps({"n": n}) for n in range(BATCH_SIZE + 10)]
     project.write("payloads.jsonl", "\n\n".join(lines) + "\n")
     answer = enqueue("mail", "--many", "payloads.jsonl", "--priority", "3")
-    assert answer.out == f"enqueued {BATCH + 10:,} jobs\n"
+    assert answer.out == f"enqueued {BATCH_SIZE + 10:,} jobs\n"
 
     async def newest(app: Tidewheel) -> Any:
         job = (await app.jobs(limit=1))[0]
         return (await job.refresh()).payload, job.priority
 
-    assert within(newest) == ({"n": BATCH + 9}, 3)
+    assert within(newest) == ({"n": BATCH_SIZE + 9}, 3)
 
 
 def test_many_reads_stdin_and_counts_duplicates(enqueue: Run) -> None:
@@ -276,10 +276,10 @@ def test_an_error_in_a_file_names_its_line(enqueue: Run, run: Run, project: Proj
     assert "nothing was written" in first.errors
     twice = enqueue("mail", "--many", "-", input=good + '{"n": 1, "n": 2}\n')
     assert "line 2 cannot be accepted: an object has the member 'n' twice" in twice.errors
-    later = enqueue("mail", "--many", "-", input=good * BATCH + "\n" + good + '{"n": 1e999}\n')
+    later = enqueue("mail", "--many", "-", input=good * BATCH_SIZE + "\n" + good + '{"n": 1e999}\n')
     assert later.code == 2
-    assert f"line {BATCH + 3:,}: " in later.errors
-    assert f"{BATCH:,} jobs of earlier lines are written, the rest is not" in later.errors
+    assert f"line {BATCH_SIZE + 3:,}: " in later.errors
+    assert f"{BATCH_SIZE:,} jobs of earlier lines are written, the rest is not" in later.errors
     bytes_ = enqueue("mail", "--many", "-", input=b'{"n": "\xff"}\n')
     assert bytes_.code == 2
     assert "not UTF-8" in bytes_.errors

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from tidewheel.cli import formats
-from tidewheel.cli.stats import bars
+from tidewheel.cli.stats import spark_bars
 from tidewheel.core.clock import MICROSECONDS
 from tidewheel.core.model import FOREVER
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 
 MINUTE = 60 * MICROSECONDS
 
@@ -51,7 +51,7 @@ def test_short_times_keep_two_digits(seconds: float | None, shown: str) -> None:
 )  # fmt: skip
 def test_measured_numbers_claim_no_more_than_they_know(number: float | None, shown: str) -> None:
     """Three digits, the rest is noise."""
-    assert formats.about(number) == shown
+    assert formats.measured(number) == shown
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_measured_numbers_claim_no_more_than_they_know(number: float | None, sho
 )
 def test_ages_are_one_unit(seconds: int, shown: str) -> None:
     """An age is for skimming a column."""
-    assert formats.age(10**15, 10**15 + seconds * MICROSECONDS) == shown
+    assert formats.relative_time(10**15, 10**15 + seconds * MICROSECONDS) == shown
 
 
 def test_a_pause_says_how_long_it_lasts() -> None:
@@ -72,7 +72,12 @@ def test_a_pause_says_how_long_it_lasts() -> None:
 
 def test_nouns_agree_with_their_numbers() -> None:
     """One job, two jobs, a thousand with a comma."""
-    assert [formats.jobs(number) for number in (0, 1, 2, 1000)] == ["0 jobs", "1 job", "2 jobs", "1,000 jobs"]
+    assert [formats.job_count(number) for number in (0, 1, 2, 1000)] == [
+        "0 jobs",
+        "1 job",
+        "2 jobs",
+        "1,000 jobs",
+    ]
     assert formats.plural(1, "retry", "retries") == "1 retry"
     assert formats.plural(2, "retry", "retries") == "2 retries"
 
@@ -83,54 +88,54 @@ def test_nouns_agree_with_their_numbers() -> None:
 )
 def test_durations_are_read_with_and_without_units(text: str, seconds: float) -> None:
     """Plain numbers are seconds, as everywhere else in Tidewheel."""
-    assert formats.Duration().convert(text, None, None) == seconds
+    assert formats.DurationType().convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "5 parsecs", "1h30m", "nan", "none"])
 def test_a_wrong_duration_is_refused_with_examples(text: str) -> None:
     """What is understood is said."""
     with pytest.raises(click.BadParameter, match="or 500ms, 90s, 5m, 2h, 1d"):
-        formats.Duration().convert(text, None, None)
+        formats.DurationType().convert(text, None, None)
 
 
 def test_none_is_a_value_where_it_means_something() -> None:
     """``--timeout none`` is not the same as no --timeout."""
-    assert formats.value_of(formats.Duration(none=True).convert("None", None, None)) is None
-    assert formats.value_of(formats.NumberOrNone().convert("none", None, None)) is None
-    assert formats.NumberOrNone().convert("7", None, None) == 7
+    assert formats.option_value(formats.DurationType(none=True).convert("None", None, None)) is None
+    assert formats.option_value(formats.NumberOrNoneType().convert("none", None, None)) is None
+    assert formats.NumberOrNoneType().convert("7", None, None) == 7
     with pytest.raises(click.BadParameter, match="no whole number and not none"):
-        formats.NumberOrNone().convert("many", None, None)
+        formats.NumberOrNoneType().convert("many", None, None)
 
 
 def test_moments_need_a_time_zone() -> None:
     """A time without a zone is a different moment on every machine."""
-    assert formats.Moment().convert("2030-01-31T09:00Z", None, None) == datetime(2030, 1, 31, 9, tzinfo=UTC)
+    assert formats.TimeType().convert("2030-01-31T09:00Z", None, None) == datetime(2030, 1, 31, 9, tzinfo=UTC)
     with pytest.raises(click.BadParameter, match="no time zone"):
-        formats.Moment().convert("2030-01-31T09:00", None, None)
+        formats.TimeType().convert("2030-01-31T09:00", None, None)
     with pytest.raises(click.BadParameter, match="write it like 2030-01-31T09:00Z"):
-        formats.Moment().convert("tomorrow", None, None)
+        formats.TimeType().convert("tomorrow", None, None)
 
 
 def test_moments_in_filters_may_be_ages() -> None:
     """--created-after 2h is two hours ago; a due time is never meant that way."""
-    converted: Any = formats.Moment(ago=True).convert("2h", None, None)
+    converted: Any = formats.TimeType(ago=True).convert("2h", None, None)
     assert abs(datetime.now(UTC) - timedelta(hours=2) - converted) < timedelta(minutes=1)
     with pytest.raises(click.BadParameter, match="no ISO 8601 time"):
-        formats.Moment().convert("2h", None, None)
+        formats.TimeType().convert("2h", None, None)
     with pytest.raises(click.BadParameter, match="before all time"):
-        formats.Moment(ago=True).convert("999999w", None, None)
+        formats.TimeType(ago=True).convert("999999w", None, None)
 
 
 def test_bars_end_at_the_newest_minute_and_reach_the_top_at_the_largest() -> None:
     """A glance shows when it happened and how much."""
-    assert bars([(0, 1), (2 * MINUTE, 8)], window=240, most=60) == " ▁ █"
-    assert bars([(0, 3), (MINUTE, 3)], window=7200, most=60) == " " * 59 + "█"
-    assert bars([], window=3600, most=60) == ""
-    assert bars([(0, 1)], window=3600, most=-3) == ""
+    assert spark_bars([(0, 1), (2 * MINUTE, 8)], window=240, most=60) == " ▁ █"
+    assert spark_bars([(0, 3), (MINUTE, 3)], window=7200, most=60) == " " * 59 + "█"
+    assert spark_bars([], window=3600, most=60) == ""
+    assert spark_bars([(0, 1)], window=3600, most=-3) == ""
 
 
 def test_a_password_is_never_shown() -> None:
     """URLs end up in logs and in screenshots."""
-    shown = shown_url("postgresql://ada:secret@db.example:5432/jobs")
+    shown = redact_url("postgresql://ada:secret@db.example:5432/jobs")
     assert shown == "postgresql://ada:***@db.example:5432/jobs"
-    assert shown_url("sqlite:///jobs.db") == "sqlite:///jobs.db"
+    assert redact_url("sqlite:///jobs.db") == "sqlite:///jobs.db"

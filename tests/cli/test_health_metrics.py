@@ -15,13 +15,13 @@ from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
 from tests.telemetry.prometheus_text import scrape
 from tidewheel import Tidewheel
-from tidewheel.cli.health_reports import WHOLE_EVERY, Counted, Counts, Recount
+from tidewheel.cli.health_reports import FULL_REPORT_ROUNDS, CountsReport, CountsReporter, MemberCounts
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import RescuedJob, State
 from tidewheel.settings import load_settings
-from tidewheel.telemetry.metric_counters import MOST_TASKS, Metrics
-from tidewheel.telemetry.metric_gauges import TopicFigures
-from tidewheel.telemetry.samples import LEASES_LOST, Sample, one, text
+from tidewheel.telemetry.metric_counters import MAX_TASKS, MetricCounters
+from tidewheel.telemetry.metric_gauges import TopicCounts
+from tidewheel.telemetry.samples import LEASES_LOST, Sample, format_prometheus, make_sample
 from tidewheel.telemetry.telemetry import Telemetry
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGKILL")
@@ -134,26 +134,26 @@ def test_several_processes_are_added_up_and_a_crash_takes_nothing_back(counting:
 
 
 def lost(number: int) -> tuple[Sample, ...]:
-    return (one(LEASES_LOST, number),)
+    return (make_sample(LEASES_LOST, number),)
 
 
-def told(counts: Counts) -> dict[tuple[str, ...], float]:
-    return scrape(text(counts.samples()))
+def told(counts: MemberCounts) -> dict[tuple[str, ...], float]:
+    return scrape(format_prometheus(counts.samples()))
 
 
 def test_the_last_word_of_each_life_counts() -> None:
     """Figures are told whole: the same again changes nothing, an earlier life stays counted."""
-    counts = Counts()
-    counts.take(Counted(1, 100, lost(2)))
-    counts.take(Counted(1, 100, lost(3)))
-    counts.take(Counted(2, 200, lost(4)))
+    counts = MemberCounts()
+    counts.apply(CountsReport(1, 100, lost(2)))
+    counts.apply(CountsReport(1, 100, lost(3)))
+    counts.apply(CountsReport(2, 200, lost(4)))
     assert told(counts)["tidewheel_leases_lost_total",] == 7
-    counts.take(Counted(1, 101, lost(1)))
+    counts.apply(CountsReport(1, 101, lost(1)))
     assert told(counts)["tidewheel_leases_lost_total",] == 8
-    counts.take(Counted(1, 101, lost(2)))
+    counts.apply(CountsReport(1, 101, lost(2)))
     assert told(counts)["tidewheel_leases_lost_total",] == 9
-    counts.take(Counted(1, 101, topics=(TopicFigures("gone", 1, 2, 3, 4, 5),), anew=True))
-    counts.take(Counted(1, 101, topics=(TopicFigures("mail", 1, 2, 3, 4, 5),), anew=True))
+    counts.apply(CountsReport(1, 101, topics=(TopicCounts("gone", 1, 2, 3, 4, 5),), replaces_topics=True))
+    counts.apply(CountsReport(1, 101, topics=(TopicCounts("mail", 1, 2, 3, 4, 5),), replaces_topics=True))
     assert told(counts)["tidewheel_queue_depth", "mail", "failed"] == 4
     assert ("tidewheel_queue_depth", "gone", "failed") not in told(counts)
 
@@ -161,28 +161,28 @@ def test_the_last_word_of_each_life_counts() -> None:
 def test_only_what_changed_is_told_and_now_and_then_all() -> None:
     """A datagram may be lost; so may the one after it."""
     telemetry = Telemetry(load_settings({"metrics": True}, environment={}))
-    recount = Recount(1)
-    whole = {sample for part in recount.parts(telemetry) for sample in part.samples}
+    recount = CountsReporter(1)
+    whole = {sample for part in recount.next_reports(telemetry) for sample in part.samples}
     assert len(whole) == 4
-    assert list(recount.parts(telemetry)) == []
+    assert list(recount.next_reports(telemetry)) == []
     assert telemetry.metrics is not None
-    telemetry.metrics.pruned({})
-    for _ in range(WHOLE_EVERY - 2):
-        assert list(recount.parts(telemetry)) == []
-    assert {sample for part in recount.parts(telemetry) for sample in part.samples} == whole
+    telemetry.metrics.count_pruned({})
+    for _ in range(FULL_REPORT_ROUNDS - 2):
+        assert list(recount.next_reports(telemetry)) == []
+    assert {sample for part in recount.next_reports(telemetry) for sample in part.samples} == whole
 
 
 def test_many_figures_go_in_pieces_that_fit_into_a_datagram() -> None:
     """The longest names, the largest numbers; a system may refuse more than 9 KiB."""
-    names = [f"{number:0255}" for number in range(MOST_TASKS)]
+    names = [f"{number:0255}" for number in range(MAX_TASKS)]
     telemetry = Telemetry(load_settings({"metrics": True}, environment={}))
-    telemetry.metrics = counted = Metrics()
-    counted.rescued(
+    telemetry.metrics = counted = MetricCounters()
+    counted.count_rescued(
         RescuedJob(new_id(), "t", name, "root", None, 1, "ada", State.FAILED, "worker_lost") for name in names
     )
-    parts = list(Recount(1000).parts(telemetry))
+    parts = list(CountsReporter(1000).next_reports(telemetry))
     assert max(len(msgspec.json.encode(part)) for part in parts) < 8192 - 40
-    counts = Counts()
+    counts = MemberCounts()
     for part in parts:
-        counts.take(msgspec.json.decode(msgspec.json.encode(part), type=Counted))
+        counts.apply(msgspec.json.decode(msgspec.json.encode(part), type=CountsReport))
     assert set(counts.samples()) == set(counted.samples())

@@ -23,10 +23,16 @@ from tests.cli.processes import Process, Project, wait_until
 from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tidewheel.cli import health_port
-from tidewheel.cli.health_port import MOST_CONNECTIONS, HealthPort, listen, place_of
-from tidewheel.cli.health_reports import HUNG_SECONDS, SILENT_SECONDS, Report, Reporter, Reports
+from tidewheel.cli.health_port import MAX_CONNECTIONS, HealthPort, listener_address, open_listener
+from tidewheel.cli.health_reports import (
+    DEAD_AFTER_SECONDS,
+    UNREADY_AFTER_SECONDS,
+    HealthReport,
+    HealthReporter,
+    HealthReports,
+)
 from tidewheel.errors import ConfigurationError
-from tidewheel.worker.health import CLAIM_PATIENCE_SECONDS, WorkerHealth, judge, starting
+from tidewheel.worker.health import CLAIM_OVERDUE_SECONDS, WorkerHealth, assess_health, starting_health
 
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows delivers no SIGTERM to one process")
 
@@ -115,7 +121,7 @@ def test_a_worker_tells_that_it_lives_and_works_until_it_is_asked_to_stop(health
         assert told["name"] == "ada"
         assert told["status"] == "working"
         assert (told["store"], told["reasons"], told["concurrency"]) == (True, [], 10)
-        assert told["last_claim_seconds"] < CLAIM_PATIENCE_SECONDS
+        assert told["last_claim_seconds"] < CLAIM_OVERDUE_SECONDS
         assert ask(where, "/healthz")[0] == 200
         run("enqueue", "wait_to_be_told", "--url", healthy.url)
         wait_until(lambda: ask(where, "/readyz")[1]["running"] == 1)
@@ -218,8 +224,8 @@ def test_a_place_that_cannot_be_is_told_before_anything_is_done(
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_port_that_is_taken_is_told(healthy: Project, processes: str) -> None:
     """Two workers with one port are a mistake of whoever wrote the unit file."""
-    with listen("0") as taken:
-        arguments = ("--health-listen", place_of(taken), "--processes", processes)
+    with open_listener("0") as taken:
+        arguments = ("--health-listen", listener_address(taken), "--processes", processes)
         with healthy.start("worker", "healthy:app", *arguments) as process:
             assert process.wait() == 2
             assert "choose another with --health-listen" in process.text
@@ -277,8 +283,8 @@ def test_an_address_that_only_the_app_knows_is_no_good_to_several_processes(heal
 
 
 @pytest.fixture
-def reports() -> Iterator[Reports]:
-    reports = Reports(2, lambda member: f"ada-{member}")
+def reports() -> Iterator[HealthReports]:
+    reports = HealthReports(2, lambda member: f"ada-{member}")
     yield reports
     reports.socket.close()
 
@@ -287,40 +293,40 @@ def well(name: str) -> WorkerHealth:
     return WorkerHealth(name=name, status="working", alive=True, ready=True, store=True)
 
 
-def send(reports: Reports, report: Report, where: str | None = None) -> None:
+def send(reports: HealthReports, report: HealthReport, where: str | None = None) -> None:
     place = where or reports.environment["TIDEWHEEL_HEALTH_REPORTS"]
-    reporter = Reporter(report.member, lambda: report.health, lambda: None, place)
+    reporter = HealthReporter(report.member, lambda: report.health, lambda: None, place)
     reporter.start()
     reporter.stop()
 
 
-def test_a_report_of_an_earlier_life_does_not_count(reports: Reports) -> None:
+def test_a_report_of_an_earlier_life_does_not_count(reports: HealthReports) -> None:
     """A process that was just started again is not ready because its predecessor was."""
-    reports.runs(1, os.getpid())
-    send(reports, Report(1, os.getpid(), well("ada-1")))
-    assert reports.sum_up().processes_ready == 1
-    reports.runs(1, os.getpid() + 1)
-    assert reports.sum_up().processes_ready == 0
-    reports.ended(1)
-    summary = reports.sum_up()
+    reports.mark_running(1, os.getpid())
+    send(reports, HealthReport(1, os.getpid(), well("ada-1")))
+    assert reports.summarize().processes_ready == 1
+    reports.mark_running(1, os.getpid() + 1)
+    assert reports.summarize().processes_ready == 0
+    reports.mark_ended(1)
+    summary = reports.summarize()
     assert summary.workers[0].status == "not running"
     assert summary.alive
 
 
-def test_a_store_that_is_away_does_not_make_old_workers_look_new(reports: Reports) -> None:
+def test_a_store_that_is_away_does_not_make_old_workers_look_new(reports: HealthReports) -> None:
     """All of them unready is not all of them starting."""
-    assert reports.sum_up().status == "starting"
-    reports.runs(1, os.getpid())
-    send(reports, Report(1, os.getpid(), replace(well("ada-1"), ready=False, store=False)))
-    assert reports.sum_up().status == "working"
-    assert not reports.sum_up().ready
+    assert reports.summarize().status == "starting"
+    reports.mark_running(1, os.getpid())
+    send(reports, HealthReport(1, os.getpid(), replace(well("ada-1"), ready=False, store=False)))
+    assert reports.summarize().status == "working"
+    assert not reports.summarize().ready
 
 
-def test_reports_of_strangers_are_thrown_away(reports: Reports) -> None:
+def test_reports_of_strangers_are_thrown_away(reports: HealthReports) -> None:
     """Whoever is on this machine may send a datagram; only who knows the secret is believed."""
-    reports.runs(1, os.getpid())
+    reports.mark_running(1, os.getpid())
     port = reports.environment["TIDEWHEEL_HEALTH_REPORTS"].partition(":")[0]
-    send(reports, Report(1, os.getpid(), well("ada-1")), f"{port}:" + "0" * 32)
+    send(reports, HealthReport(1, os.getpid(), well("ada-1")), f"{port}:" + "0" * 32)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for junk in (
             b"",
@@ -329,25 +335,25 @@ def test_reports_of_strangers_are_thrown_away(reports: Reports) -> None:
             reports.environment["TIDEWHEEL_HEALTH_REPORTS"][6:].encode() + b" {",
         ):
             sender.sendto(junk, ("127.0.0.1", int(port)))
-    summary = reports.sum_up()
+    summary = reports.summarize()
     assert summary.processes_ready == 0
     assert summary.alive
 
 
 def test_a_process_that_is_silent_for_good_is_a_reason_to_start_anew(
-    reports: Reports, monkeypatch: pytest.MonkeyPatch
+    reports: HealthReports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not ready after seconds, not alive after minutes; another process does not hide it."""
     for member in (1, 2):
-        reports.runs(member, os.getpid())
-        send(reports, Report(member, os.getpid(), well(f"ada-{member}")))
+        reports.mark_running(member, os.getpid())
+        send(reports, HealthReport(member, os.getpid(), well(f"ada-{member}")))
     reports.read()
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + SILENT_SECONDS + 1)
-    assert (reports.sum_up().alive, reports.sum_up().ready) == (True, False)
-    monkeypatch.setattr(time, "monotonic", lambda: now + HUNG_SECONDS + 1)
-    send(reports, Report(1, os.getpid(), well("ada-1")))
-    assert (reports.sum_up().alive, reports.sum_up().ready) == (False, True)
+    monkeypatch.setattr(time, "monotonic", lambda: now + UNREADY_AFTER_SECONDS + 1)
+    assert (reports.summarize().alive, reports.summarize().ready) == (True, False)
+    monkeypatch.setattr(time, "monotonic", lambda: now + DEAD_AFTER_SECONDS + 1)
+    send(reports, HealthReport(1, os.getpid(), well("ada-1")))
+    assert (reports.summarize().alive, reports.summarize().ready) == (False, True)
 
 
 # -- what a worker makes of what it sees --------------------------------------------------------------------
@@ -358,7 +364,7 @@ def seen(**changes: Any) -> WorkerHealth:
         "name": "ada", "stopping": False, "worn": False, "failing": False, "claimed_ago": 0.5, "full": False,
         "poll_interval": 1.0, "concurrency": 10, "running": 3, "stuck": 0, "silent": 0.0, "ran": 7,
     }  # fmt: skip
-    return judge(**{**usual, **changes})
+    return assess_health(**{**usual, **changes})
 
 
 @pytest.mark.parametrize(
@@ -393,9 +399,9 @@ def test_what_makes_a_worker_unready_or_dead(
 
 @pytest.fixture
 def served() -> Iterator[tuple[str, int]]:
-    listener = listen("0")
+    listener = open_listener("0")
     where: tuple[str, int] = listener.getsockname()
-    port = HealthPort(listener, lambda: starting("ada"), lambda: "# none\n")
+    port = HealthPort(listener, lambda: starting_health("ada"), lambda: "# none\n")
     port.start()
     yield where
     port.stop()
@@ -414,14 +420,14 @@ def say(where: tuple[str, int], data: bytes) -> bytes:
 
 WITHOUT_FILES = """
 import contextlib, logging, os, resource, socket, time
-from tidewheel.cli.health_port import listen
+from tidewheel.cli.health_port import open_listener
 from tidewheel.cli.health_port import HealthPort
-from tidewheel.worker.health import starting
+from tidewheel.worker.health import starting_health
 
 logging.basicConfig(format="LINE %(message)s")
-listener = listen("0")
+listener = open_listener("0")
 first, second = socket.socket(), socket.socket()
-port = HealthPort(listener, lambda: starting("ada"), lambda: "# none")
+port = HealthPort(listener, lambda: starting_health("ada"), lambda: "# none")
 port.start()
 first.connect(listener.getsockname())
 first.sendall(b"GET /healthz HTTP/1.1")
@@ -488,7 +494,7 @@ def test_clients_that_dawdle_keep_nobody_out(served: tuple[str, int]) -> None:
     with contextlib.ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(served, timeout=PATIENCE))
-            for _ in range(MOST_CONNECTIONS + 5)
+            for _ in range(MAX_CONNECTIONS + 5)
         ]
         silent[-1].sendall(b"GET /heal")
         assert ask(served, "/healthz")[0] == 200
@@ -497,7 +503,7 @@ def test_clients_that_dawdle_keep_nobody_out(served: tuple[str, int]) -> None:
 
 def test_a_crowd_waits_at_the_port_and_is_not_sent_away() -> None:
     """A connection that finds no room is tried again after a second, when a probe has given up."""
-    with contextlib.ExitStack() as clients, listen("0") as listener:
+    with contextlib.ExitStack() as clients, open_listener("0") as listener:
         for _ in range(100):  # nobody accepts one
             clients.enter_context(socket.create_connection(listener.getsockname(), timeout=0.9))
 
@@ -506,7 +512,7 @@ def test_a_client_that_never_finishes_is_cut_off(
     served: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its place is needed, and five seconds are long for a line."""
-    monkeypatch.setattr(health_port, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(health_port, "CONNECTION_TIMEOUT_SECONDS", 0.1)
     with socket.create_connection(served, timeout=PATIENCE) as client:
         client.sendall(b"GET /healthz HT")
         assert client.recv(1) == b""
@@ -516,8 +522,8 @@ def test_a_client_that_never_finishes_is_cut_off(
 def test_places_may_be_written_in_several_ways(text: str) -> None:
     """Without a host it is the loopback interface."""
     try:
-        with listen(text) as listener:
-            assert place_of(listener).startswith(("127.0.0.1:", "[::1]:"))
+        with open_listener(text) as listener:
+            assert listener_address(listener).startswith(("127.0.0.1:", "[::1]:"))
     except ConfigurationError:
         if text != "[::1]:0":  # which not every machine has
             raise

@@ -157,7 +157,7 @@ def test_jobs_of_lost_holders_are_taken_back(run: Run, project: Project, within:
         await app.enqueue_many("mail", [{}] * 3)
         for name, number in (("gone", 2), ("alive", 1)):
             await app.store.claim(ClaimRequest(name, (Lane("mail"),), number, 3600))
-            await app.store.beat(WorkerRecord(name=name, host="box", pid=1, version="0", started_at=1))
+            await app.store.heartbeat(WorkerRecord(name=name, host="box", pid=1, version="0", started_at=1))
 
     within(hold)
     with closing(sqlite3.connect(project.directory / "jobs.db")) as database, database:

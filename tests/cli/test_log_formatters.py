@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from tidewheel.cli.log_formatters import JsonLines, Lines
+from tidewheel.cli.log_formatters import JsonFormatter, LineFormatter
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -16,7 +16,9 @@ def record(message: str, **extra: object) -> logging.LogRecord:
 
 def test_a_readable_line_names_the_job() -> None:
     """Time, level, logger, task, job and attempt, then the message."""
-    line = Lines(colored=False).format(record("hello", task="send", job_id="0199", attempt=2, tenant="root"))
+    line = LineFormatter(colored=False).format(
+        record("hello", task="send", job_id="0199", attempt=2, tenant="root")
+    )
     assert line.endswith(" warning  tidewheel.job: [send 0199 attempt 2] hello")
     assert "\x1b" not in line
 
@@ -24,7 +26,9 @@ def test_a_readable_line_names_the_job() -> None:
 def test_a_readable_line_without_a_job_is_plain() -> None:
     """Nothing is made up for lines that belong to no job."""
     assert (
-        Lines(colored=True).format(record("hello")).endswith("\x1b[33mwarning \x1b[0m tidewheel.job: hello")
+        LineFormatter(colored=True)
+        .format(record("hello"))
+        .endswith("\x1b[33mwarning \x1b[0m tidewheel.job: hello")
     )
 
 
@@ -35,13 +39,13 @@ def test_an_exception_follows_its_line() -> None:
     except ValueError as error:
         failed = record("it broke")
         failed.exc_info = (type(error), error, error.__traceback__)
-    assert Lines(colored=False).format(failed).endswith("ValueError: too bad")
-    assert json.loads(JsonLines().format(failed))["traceback"].endswith("ValueError: too bad")
+    assert LineFormatter(colored=False).format(failed).endswith("ValueError: too bad")
+    assert json.loads(JsonFormatter().format(failed))["traceback"].endswith("ValueError: too bad")
 
 
 def test_json_carries_every_extra_field() -> None:
     """What a collector groups by is a field, not text; odd values do not break the line."""
-    line = json.loads(JsonLines().format(record("hello\nworld", job_id="0199", odd=object)))
+    line = json.loads(JsonFormatter().format(record("hello\nworld", job_id="0199", odd=object)))
     assert (line["message"], line["level"], line["job_id"]) == ("hello\nworld", "warning", "0199")
     assert line["time"].endswith("+00:00")
     assert line["odd"] == "<class 'object'>"

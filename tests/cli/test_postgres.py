@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.processes import Project, wait_until
 from tests.servers.shared import fresh_url
-from tidewheel.cli.demo import _place
+from tidewheel.cli.demo import _demo_url
 
 ON_A_SERVER = """
 import os
@@ -107,12 +107,12 @@ def test_the_demo_works_in_a_schema_of_its_own_and_says_where_the_jobs_are(
 
 def test_without_a_schema_in_the_url_the_demo_makes_its_own() -> None:
     """tidewheel_demo; a schema that is named, and other stores, are used as they are."""
-    assert _place("postgresql://db/shop") == "postgresql://db/shop?schema=tidewheel_demo"
-    assert _place("postgres://db/shop?sslmode=require") == (
+    assert _demo_url("postgresql://db/shop") == "postgresql://db/shop?schema=tidewheel_demo"
+    assert _demo_url("postgres://db/shop?sslmode=require") == (
         "postgres://db/shop?sslmode=require&schema=tidewheel_demo"
     )
-    assert _place("postgresql://db/shop?schema=try") == "postgresql://db/shop?schema=try"
-    assert _place("sqlite:///demo.db") == "sqlite:///demo.db"
+    assert _demo_url("postgresql://db/shop?schema=try") == "postgresql://db/shop?schema=try"
+    assert _demo_url("sqlite:///demo.db") == "sqlite:///demo.db"
 
 
 def test_a_server_that_is_not_there_is_one_line_and_an_exit_code(run: Run) -> None:

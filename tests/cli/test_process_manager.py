@@ -173,14 +173,14 @@ def test_a_long_life_makes_up_for_earlier_crashes(several: Project, monkeypatch:
     """A worker that dies once a day is back at once, however often it has died."""
     several.write("crashing.py", "import os\nos._exit(3)\n")
     monkeypatch.setattr(sys, "argv", ["tidewheel", "worker", "crashing:app"])
-    monkeypatch.setattr(process_manager, "HEALTHY_SECONDS", 0.0)  # however short, its life was long
-    member = process_manager.Member(1, None)
+    monkeypatch.setattr(process_manager, "MIN_HEALTHY_SECONDS", 0.0)  # however short, its life was long
+    member = process_manager.WorkerMember(1, None)
     deaths: list[float] = []
     while len(deaths) < 5:
-        member.look()
+        member.check()
         if member.child is not None:
             member.child.wait()
-            member.look()
+            member.check()
             deaths.append(member._start_at - time.monotonic())
     assert max(deaths) <= 0.1
 
@@ -191,25 +191,25 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     """No room, or no interpreter while an environment is replaced: the fleet goes on, and nothing leaks."""
     monkeypatch.chdir(several.directory)
     monkeypatch.setattr(sys, "argv", ["tidewheel", "worker", "several:app"])
-    member = process_manager.Member(1, None)
+    member = process_manager.WorkerMember(1, None)
     free = _free_descriptor()
     with monkeypatch.context() as replaced:
         replaced.setattr(sys, "executable", str(several.directory / "missing"))
         for failures in range(1, 4):
             member._start_at = 0.0
             before = time.monotonic()
-            member.look()
+            member.check()
             after = time.monotonic()
             assert member.child is None
-            assert member.hopeless is None
+            assert member.fatal_exit_code is None
             assert caplog.text.count("worker process 1 could not be started: ") == failures
         assert before <= member._start_at <= after + 0.4
     assert _free_descriptor() == free
     member._start_at = 0.0
-    member.look()
+    member.check()
     assert member.child is not None
     member.child.kill()
-    member.child.let_go()
+    member.child.wait_and_close()
 
 
 def _free_descriptor() -> int:
@@ -228,22 +228,22 @@ def test_a_parent_of_very_many_hears_that_one_works(
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip(f"this process may have {hard} descriptors; it takes 2,048")
     monkeypatch.chdir(several.directory)
-    child = child_process.Child(["worker", "--supervised", "--member", "1", "several:app"])
+    child = child_process.ChildProcess(["worker", "--supervised", "--member", "1", "several:app"])
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     try:
         assert child._ready is not None
         beyond = fcntl.fcntl(child._ready, fcntl.F_DUPFD_CLOEXEC, 1024)
         os.close(child._ready)
         child._ready = beyond
-        assert not child.works()
-        wait_until(child.works)
-        assert child.works()
+        assert not child.is_ready()
+        wait_until(child.is_ready)
+        assert child.is_ready()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(beyond)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        child.ask()
-        child.let_go()
+        child.request_stop()
+        child.wait_and_close()
 
 
 def test_the_first_signal_lets_jobs_finish(several: Project, run: Run) -> None:

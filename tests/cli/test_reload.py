@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Project, wait_until
-from tidewheel.cli.reload import Files, project_roots
+from tidewheel.cli.reload import SourceFiles, project_roots
 
 APP = """
 from tidewheel import Tidewheel
@@ -177,24 +177,24 @@ def test_new_changed_and_removed_files_are_noticed(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     package = tmp_path / "package"
     package.mkdir()
-    files = Files([tmp_path])
-    assert files.changed() == ""
+    files = SourceFiles([tmp_path])
+    assert files.next_change() == ""
     module = package / "module.py"
     module.write_text("a")
-    assert files.changed() == os.path.join("package", "module.py")
-    assert files.changed() == ""
+    assert files.next_change() == os.path.join("package", "module.py")
+    assert files.next_change() == ""
     module.write_text("ab")
-    assert files.changed() == os.path.join("package", "module.py")
+    assert files.next_change() == os.path.join("package", "module.py")
     os.utime(module, ns=(1, 1))
-    assert files.changed() == os.path.join("package", "module.py")
+    assert files.next_change() == os.path.join("package", "module.py")
     module.unlink()
-    assert files.changed() == os.path.join("package", "module.py")
+    assert files.next_change() == os.path.join("package", "module.py")
     for unwatched in ("notes.txt", ".git/hook.py", "__pycache__/x.py", "env/lib/thing.py"):
         path = tmp_path / unwatched
         path.parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / "env" / "pyvenv.cfg").touch() if unwatched.startswith("env") else None
         path.write_text("a")
-    assert files.changed() == ""
+    assert files.next_change() == ""
 
 
 def test_an_app_outside_the_working_directory_is_watched_too(

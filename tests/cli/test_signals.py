@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel.cli.signals import ended_by_signals
+from tidewheel.cli.signals import cancel_on_signals
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows hangs nobody up")
 
@@ -32,7 +32,7 @@ async def test_a_closed_window_ends_a_command(hang_up_does: Callable[[Any], None
     begun = asyncio.Event()
 
     async def work() -> None:
-        with ended_by_signals():
+        with cancel_on_signals():
             begun.set()
             await asyncio.sleep(10)
 
@@ -46,7 +46,7 @@ async def test_a_closed_window_ends_a_command(hang_up_does: Callable[[Any], None
 async def test_what_nohup_started_goes_on(hang_up_does: Callable[[Any], None]) -> None:
     """A copy of a large store outlives the terminal if whoever started it wants that."""
     hang_up_does(signal.SIG_IGN)
-    with ended_by_signals():
+    with cancel_on_signals():
         signal.raise_signal(signal.SIGHUP)
         await asyncio.sleep(0.01)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -27,23 +27,15 @@ from tidewheel.admin.reports.answers import (
     FindingKind,
     Severity,
 )
-from tidewheel.admin.reports.queue_snapshot import Glance
+from tidewheel.admin.reports.queue_snapshot import QueueSnapshot
 from tidewheel.cli.top import state_poller
-from tidewheel.cli.top.renderer import Canvas, draw, share
-from tidewheel.cli.top.state import Meter, View
-from tidewheel.cli.top.state_poller import Lookout, rest
-from tidewheel.cli.top.styled_text import columns_of, cut, rendered
-from tidewheel.cli.top.terminal_screen import ENTER, LEAVE
-from tidewheel.core.model import (
-    Distribution,
-    JobRecord,
-    MinuteStats,
-    Progress,
-    State,
-    Stats,
-    TopicStats,
-)
-from tidewheel.core.reports import TaskActivity, TaskStats
+from tidewheel.cli.top.renderer import Canvas, render, share_rows
+from tidewheel.cli.top.state import RateMeter, TopState
+from tidewheel.cli.top.state_poller import StatePoller, pause_after_poll
+from tidewheel.cli.top.styled_text import display_width, render_line, truncate
+from tidewheel.cli.top.terminal_screen import ENTER_SCREEN, LEAVE_SCREEN
+from tidewheel.core.model import JobRecord, Progress, State
+from tidewheel.core.reports import Distribution, MinuteStats, Stats, TaskActivity, TaskStats, TopicStats
 
 needs_terminal = pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal and signals")
 
@@ -54,7 +46,7 @@ MINUTE = 60_000_000
 # -- what is shown ------------------------------------------------------------------------------------------
 
 
-def glance(*minutes: MinuteStats, topics: int = 1, running: int = 0, completed: int = 0) -> Glance:
+def glance(*minutes: MinuteStats, topics: int = 1, running: int = 0, completed: int = 0) -> QueueSnapshot:
     names = [f"topic{number}\x1b[2J漢字" if number else "mail" for number in range(topics)]
     lanes = [
         TaskStats(name, "send", pending=9, due=7, activity=TaskActivity(series=minutes)) for name in names
@@ -73,11 +65,11 @@ def glance(*minutes: MinuteStats, topics: int = 1, running: int = 0, completed: 
         window_seconds=300, run_time=Distribution(1, 1, 1, 1, 1), wait_time=Distribution(1, 1, 1, 1, 1),
         series=minutes,
     )  # fmt: skip
-    return Glance(NOW, stats, lanes, jobs)
+    return QueueSnapshot(NOW, stats, lanes, jobs)
 
 
-def view(seen: Glance, failures: int = 2) -> View:
-    shown = View("sqlite:///jobs.db", "sqlite 3.51.3", 1.0, glance=seen)
+def view(seen: QueueSnapshot, failures: int = 2) -> TopState:
+    shown = TopState("sqlite:///jobs.db", "sqlite 3.51.3", 1.0, glance=seen)
     moment = datetime.fromtimestamp(NOW / 1e6, UTC)
     group = FailedGroup(
         fingerprint="1", topic="mail", task="send", error="e", sample="late \x1b]0;owned\x07" + "x" * 300,
@@ -101,19 +93,19 @@ def view(seen: Glance, failures: int = 2) -> View:
 def test_every_size_is_filled_and_nothing_is_beyond_it(columns: int, rows: int, trouble: str | None) -> None:
     """A line too wide would be cut or wrapped by the terminal, one too many would scroll the first away."""
     shown = view(glance(topics=12, running=30), failures=30)
-    shown.trouble = trouble
-    lines = draw(shown, Canvas(columns, rows), now=1.0)
+    shown.error = trouble
+    lines = render(shown, Canvas(columns, rows), now=1.0)
     assert len(lines) == rows
     for line in lines:
-        text = rendered(line, columns, colour=False)
-        assert columns_of(text) <= columns
+        text = render_line(line, columns, colour=False)
+        assert display_width(text) <= columns
         assert text.isprintable()
 
 
 def test_a_screen_of_80_by_24_has_a_place_for_everything() -> None:
     """Counts, rates, what is wrong, and of topics, running jobs and failures a fair share each."""
     shown = view(glance(topics=12, running=30), failures=30)
-    lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=1.0)]
+    lines = [render_line(line, 80, colour=False) for line in render(shown, Canvas(80, 24), now=1.0)]
     heads = [place for place, line in enumerate(lines) if line.startswith((" TOPIC", " RUNNING", " FAILED"))]
     assert lines[0].startswith(" tidewheel top  sqlite:///jobs.db  sqlite 3.51.3")
     assert lines[1].startswith(" 7 due  30 running  2 delayed  3 failed  0 workers")
@@ -127,13 +119,13 @@ def test_a_screen_of_80_by_24_has_a_place_for_everything() -> None:
 def test_a_screen_of_40_by_10_has_what_matters_most() -> None:
     """How much waits and fails, what is wrong, a topic and a failure; no row is left empty."""
     shown = view(glance(topics=12, running=30), failures=30)
-    lines = [rendered(line, 40, colour=False) for line in draw(shown, Canvas(40, 10), now=1.0)]
+    lines = [render_line(line, 40, colour=False) for line in render(shown, Canvas(40, 10), now=1.0)]
     assert lines[1].startswith(" 7 due  30 running  3 failed  0 workers")
     heads = [line.split()[0] for line in lines[3:7]]
     assert (heads, lines[-1].split()[0]) == (["critical:", "critical:", "and", "TOPIC"], "q")
     assert all(lines)
     shown.attention = None
-    lines = [rendered(line, 40, colour=False) for line in draw(shown, Canvas(40, 10), now=1.0)]
+    lines = [render_line(line, 40, colour=False) for line in render(shown, Canvas(40, 10), now=1.0)]
     assert [line.split()[0] for line in lines[3:]] == [
         "TOPIC", "mail", "RUNNING", "send", "FAILED", "send", "q",
     ]  # fmt: skip
@@ -142,8 +134,10 @@ def test_a_screen_of_40_by_10_has_what_matters_most() -> None:
 def test_a_store_that_is_silent_is_said_to_be() -> None:
     """Before it is given up; figures that stand still must not look like a queue that does."""
     shown = view(glance())
-    shown.seen_at = 100.0
-    last = [rendered(draw(shown, Canvas(80, 24), now=now)[-1], 80, colour=False) for now in (101.0, 107.0)]
+    shown.polled_at = 100.0
+    last = [
+        render_line(render(shown, Canvas(80, 24), now=now)[-1], 80, colour=False) for now in (101.0, 107.0)
+    ]
     assert last[0] == " q quits   every 1 s   the store answered in 0 ms"
     assert last[1] == " q quits   the store has not answered for 7.0 s"
 
@@ -153,13 +147,13 @@ def test_what_is_older_than_the_counts_beside_it_says_so() -> None:
     shown = view(glance())
     assert shown.failed is not None
     shown.failed = replace(shown.failed, jobs=34, complete=False)
-    shown.seen_at = shown.closer_at = 100.0
-    lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=100.0)]
+    shown.polled_at = shown.details_at = 100.0
+    lines = [render_line(line, 80, colour=False) for line in render(shown, Canvas(80, 24), now=100.0)]
     [head] = [line for line in lines if line.startswith(" FAILED")]
     assert head.startswith(" FAILED 34+, 2 errors ")
     assert "as of" not in "".join(lines)
-    shown.closer_at = 96.0
-    lines = [rendered(line, 80, colour=False) for line in draw(shown, Canvas(80, 24), now=100.0)]
+    shown.details_at = 96.0
+    lines = [render_line(line, 80, colour=False) for line in render(shown, Canvas(80, 24), now=100.0)]
     [head] = [line for line in lines if line.startswith(" FAILED")]
     assert head.rstrip().endswith("ERROR, as of 07:59:56")  # NOW is 08:00:00
     assert " and 2 more, as of 07:59:56: tidewheel why" in lines
@@ -167,7 +161,7 @@ def test_what_is_older_than_the_counts_beside_it_says_so() -> None:
 
 async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as grouping is cheap: 34 failed beside a group of 3 sends people after what is not there."""
-    monkeypatch.setattr(state_poller, "CHEAP", 0.0)
+    monkeypatch.setattr(state_poller, "CHEAP_RATIO", 0.0)
     app = Tidewheel("memory://")
 
     @app.task(max_attempts=1)
@@ -175,54 +169,56 @@ async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.M
         raise TaskError("no")
 
     async with app:
-        shown = View("", "", 1.0)
-        lookout = Lookout(app, shown)
+        shown = TopState("", "", 1.0)
+        lookout = StatePoller(app, shown)
         groups: FailedJobs | None = None
         for failed in (1, 3):
             await fail.enqueue_many([{}] * (failed - (shown.failed.jobs if shown.failed else 0)))
             await app.run_until_idle()
-            await lookout._look()
+            await lookout._poll()
             assert shown.glance is not None
             assert shown.failed is not None
             assert shown.glance.stats.failed == shown.failed.jobs == failed
-            assert shown.closer_age < 1.0
+            assert shown.details_age < 1.0
             groups = shown.failed
-        monkeypatch.setattr(state_poller, "CHEAP", 1e9)  # what costs too much is left to the seldom look
+        monkeypatch.setattr(
+            state_poller, "CHEAP_RATIO", 1e9
+        )  # what costs too much is left to the seldom look
         await fail.enqueue()
         await app.run_until_idle()
-        await lookout._look()
+        await lookout._poll()
         assert shown.glance is not None
         assert (shown.glance.stats.failed, shown.failed) == (4, groups)
 
 
 def test_a_slow_store_is_left_alone_and_a_silent_one_is_asked_again_soon() -> None:
     """Ten seconds without an answer are no reason to overlook for another forty that it is back."""
-    assert rest(1.0, 0.01, answered=True) == 0.99
-    assert rest(1.0, 2.0, answered=True) == 8.0
-    assert rest(1.0, 10.0, answered=False) == 5.0
-    assert rest(1.0, 0.01, answered=False) == 0.99
+    assert pause_after_poll(1.0, 0.01, answered=True) == 0.99
+    assert pause_after_poll(1.0, 2.0, answered=True) == 8.0
+    assert pause_after_poll(1.0, 10.0, answered=False) == 5.0
+    assert pause_after_poll(1.0, 0.01, answered=False) == 0.99
 
 
 def test_rows_are_shared_by_need() -> None:
     """Nobody gets more than it wants, and what is left goes to the others."""
-    assert share(10, [1, 20, 20]) == [1, 5, 4]
-    assert share(100, [1, 2, 3]) == [1, 2, 3]
-    assert share(2, [5, 5, 5]) == [1, 1, 0]
-    assert share(-3, [5]) == [0]
+    assert share_rows(10, [1, 20, 20]) == [1, 5, 4]
+    assert share_rows(100, [1, 2, 3]) == [1, 2, 3]
+    assert share_rows(2, [5, 5, 5]) == [1, 1, 0]
+    assert share_rows(-3, [5]) == [0]
 
 
 def test_texts_are_cut_by_columns() -> None:
     """A wide character takes two of them, and what is cut says so."""
-    assert cut("abc", 3) == "abc"
-    assert cut("abcd", 3) == "ab…"
-    assert cut("漢字漢字", 5) == "漢字…"
-    assert cut("a\x1b[31mb", 20) == r"a\x1b[31mb"
-    assert cut("abc", 0) == ""
+    assert truncate("abc", 3) == "abc"
+    assert truncate("abcd", 3) == "ab…"
+    assert truncate("漢字漢字", 5) == "漢字…"
+    assert truncate("a\x1b[31mb", 20) == r"a\x1b[31mb"
+    assert truncate("abc", 0) == ""
 
 
 def test_rates_are_those_of_what_happened() -> None:
     """Minutes go on growing; pruning, which takes completed jobs away, makes no rate smaller."""
-    meter = Meter()
+    meter = RateMeter()
     first = MinuteStats(NOW, enqueued=10, completed=10)
     assert meter.measure(glance(first, completed=5000), 1.0) is None
     grown = MinuteStats(NOW, enqueued=30, completed=20, failed=4)
@@ -304,7 +300,7 @@ def assert_given_back(terminal: Terminal, modes: list[object]) -> None:
     screen = shown(terminal)
     assert not screen.other
     assert screen.cursor_shown
-    assert terminal.raw.count(ENTER) == terminal.raw.count(LEAVE)
+    assert terminal.raw.count(ENTER_SCREEN) == terminal.raw.count(LEAVE_SCREEN)
     assert terminal.modes == modes
 
 
@@ -338,7 +334,7 @@ def test_another_size_is_drawn_at_once(project: Project) -> None:
         terminal.resize(50, 12)
         wait_until(lambda: terminal._read(0.1) and "\x1b[12;1H" in terminal.raw[before:])
         piece = terminal.raw[before:]
-        screen = Vt(50, 12, ENTER + piece[piece.index("\x1b[2J") :])
+        screen = Vt(50, 12, ENTER_SCREEN + piece[piece.index("\x1b[2J") :])
         assert screen.lines[0].startswith(" tidewheel top")
         assert screen.lines[-1].startswith(" q quits")
         terminal.type("q")
@@ -354,8 +350,8 @@ def test_it_gives_the_terminal_back_while_it_is_stopped(project: Project) -> Non
         terminal.wait_for("q quits")
         terminal.signal(signal.SIGTSTP)
         # A process without a terminal of its own to be stopped from goes on at once, as the kernel has it.
-        wait_until(lambda: bool(terminal._read(0.1)) and terminal.raw.count(ENTER) == 2)
-        assert terminal.raw.index(LEAVE) < terminal.raw.rindex(ENTER)
+        wait_until(lambda: bool(terminal._read(0.1)) and terminal.raw.count(ENTER_SCREEN) == 2)
+        assert terminal.raw.index(LEAVE_SCREEN) < terminal.raw.rindex(ENTER_SCREEN)
         terminal.type("q")
         assert terminal.wait() == 0
         assert_given_back(terminal, modes)

@@ -15,9 +15,9 @@ from tests.cli.processes import Project, on_terminal
 from tidewheel import Tidewheel, TopicLimits
 from tidewheel.admin.reports import attention
 from tidewheel.admin.reports.answers import Finding, FindingKind, Severity
-from tidewheel.admin.reports.questions import ASKED
-from tidewheel.cli.why import NAMES
-from tidewheel.cli.why_answers import say_finding
+from tidewheel.admin.reports.questions import QUESTION_TEXTS
+from tidewheel.cli.why import QUESTION_NAMES
+from tidewheel.cli.why_answers import print_finding
 from tidewheel.core.model import ClaimRequest, Lane, WorkerRecord
 from tidewheel.server.routes.report_routes import QUESTIONS
 
@@ -46,7 +46,7 @@ def test_without_a_question_every_answer_is_a_sentence(run: Run, project: Projec
     """All six, and below them what needs attention and what to do about it."""
     answer = run("why", "--url", project.url)
     assert answer.code == 0
-    for name in ASKED:
+    for name in QUESTION_TEXTS:
         [line] = [line for line in answer.lines if line.startswith(f"{name:12}")]
         assert line.endswith(".")
     assert "2 jobs have failed, with “no_user: nobody lives here” in send_digest (2)" in answer.out
@@ -71,7 +71,7 @@ def test_jobs_that_wait_for_a_limit_are_told(
     run: Run, project: Project, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By why, among what is outstanding, and by the doctor: which topic, which limit, what to do."""
-    monkeypatch.setattr(attention, "LIMIT_SECONDS", 0.0)
+    monkeypatch.setattr(attention, "MIN_LIMIT_WAIT_SECONDS", 0.0)
 
     async def fill(app: Tidewheel) -> None:
         await app.limits.set("send_digest", TopicLimits(concurrency=1))
@@ -79,7 +79,7 @@ def test_jobs_that_wait_for_a_limit_are_told(
         await app.store.claim(ClaimRequest("w", (Lane("send_digest"),), 10, 60.0))
         lanes = (Lane("send_digest"),)
         record = WorkerRecord(name="w", host="box", pid=1, version="0", started_at=1, lanes=lanes)
-        await app.store.beat(record)
+        await app.store.heartbeat(record)
 
     within(fill)
     sentence = "2 jobs of send_digest are due and wait for its limit of 1 at once (1 run)"
@@ -112,7 +112,7 @@ def test_commands_of_remedies_are_whole_and_name_the_store(
         remedy=f"See them: tidewheel jobs list --where {shlex.quote(LONG)}; put it right. Or do not",
     )  # fmt: skip
     with click.testing.CliRunner().isolation() as streams:
-        say_finding(finding, options=" --url x --tenant t", brief=True)
+        print_finding(finding, options=" --url x --tenant t", brief=True)
         lines = streams[0].getvalue().decode().splitlines()
     assert lines[1:] == [
         "      do: See them:",
@@ -127,19 +127,19 @@ def test_a_command_of_two_words_is_shown_whole() -> None:
         remedy="Free them now: tidewheel jobs take-back --lost; otherwise wait",
     )  # fmt: skip
     with click.testing.CliRunner().isolation() as streams:
-        say_finding(finding, options=" --url x", brief=True)
+        print_finding(finding, options=" --url x", brief=True)
         lines = streams[0].getvalue().decode().splitlines()
     assert "tidewheel jobs take-back --lost --url x" in "\n".join(lines)
 
 
 @pytest.mark.usefixtures("trouble")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUESTION_NAMES)
 def test_each_question_can_be_asked_alone(run: Run, project: Project, name: str) -> None:
     """For people a sentence first, for programs the same fields under the same name."""
     told = run("why", name, "--json", "--url", project.url).json
     assert list(told) == [name]
     lines = run("why", name.replace("_", "-"), "--url", project.url).lines
-    assert lines[0] == ASKED.get(name, "What needs attention?")
+    assert lines[0] == QUESTION_TEXTS.get(name, "What needs attention?")
     # Milliseconds have passed in between.
     timeless = re.compile(r"\d+ ms")
     assert timeless.sub("", lines[1]) == timeless.sub("", told[name]["answer"])
@@ -149,7 +149,7 @@ def test_each_question_can_be_asked_alone(run: Run, project: Project, name: str)
 def test_json_has_every_answer_by_its_name(run: Run, project: Project) -> None:
     """The names are those of the Python and the HTTP API; ids and times are text."""
     told = run("why", "--json", "--url", project.url).json
-    assert list(told) == [*ASKED, "attention"] == [*(asked.name for asked in QUESTIONS), "attention"]
+    assert list(told) == [*QUESTION_TEXTS, "attention"] == [*(asked.name for asked in QUESTIONS), "attention"]
     [group] = told["failed"]["groups"]
     assert (group["jobs"], group["topic"], len(group["newest"])) == (2, "send_digest", 36)
     assert group["last_failed_at"].endswith("+00:00")

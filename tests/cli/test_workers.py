@@ -25,7 +25,7 @@ def workers(project: Project, within: Within) -> None:
         now = await store.now()
         hour_ago = now - 3600 * MICROSECONDS
         lanes = (Lane("mail", "send"), Lane("reports", "report"), Lane("mail", "digest"))
-        await store.beat(
+        await store.heartbeat(
             WorkerRecord(
                 name="ada", host="box", pid=11, version="0.1.0", started_at=hour_ago, lanes=lanes,
                 more_lanes=4, concurrency=10, running=3, claimed=1200, stuck=2,
@@ -34,7 +34,7 @@ def workers(project: Project, within: Within) -> None:
         )  # fmt: skip
         await app.enqueue_many("mail", [{}] * 12)
         assert len((await store.claim(ClaimRequest("ada", (Lane("mail"),), 12, 600))).jobs) == 12
-        await store.beat(WorkerRecord(name="bob", host="box", pid=12, version="0.1.0", started_at=now))
+        await store.heartbeat(WorkerRecord(name="bob", host="box", pid=12, version="0.1.0", started_at=now))
 
     within(fill)
 

@@ -22,7 +22,7 @@ from tidewheel import (
     Tidewheel,
     WrongState,
 )
-from tidewheel.core.model import ClaimRequest, Completed, Failed, Lane, Retried, Settlement, Verdict
+from tidewheel.core.model import ActionResult, ClaimRequest, Completed, Failed, Lane, Retried, Settlement
 from tidewheel.stores.wakeups import WakeupHub
 from tidewheel.testing.clock import FrozenClock
 
@@ -81,7 +81,7 @@ async def test_a_result_arrives_without_any_hint(
     app: Tidewheel, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hints may be lost; the poll underneath finds the result all the same."""
-    monkeypatch.setattr(WakeupHub, "finished", lambda _: None)
+    monkeypatch.setattr(WakeupHub, "notify_finished", lambda _: None)
     job = await app.enqueue("t")
     waiting = asyncio.create_task(job.result(timeout=PATIENCE))
     await asyncio.sleep(0)
@@ -253,7 +253,7 @@ async def test_a_verb_is_tried_again_on_a_job_that_ends_at_that_moment(
 
     monkeypatch.setattr(app.store, verb, end_just_afterwards)
     await getattr(app, verb)(job.id)
-    assert verdicts == [Verdict.WRONG_STATE, Verdict.DONE]
+    assert verdicts == [ActionResult.WRONG_STATE, ActionResult.DONE]
 
 
 async def test_a_verb_gives_up_on_a_job_that_keeps_changing(
@@ -262,7 +262,7 @@ async def test_a_verb_gives_up_on_a_job_that_keeps_changing(
     """The number of tries is bounded, and the refusal says what happened."""
 
     async def refuse(job_ids: Any, *, tenant: str | None) -> Any:
-        return [Verdict.WRONG_STATE]
+        return [ActionResult.WRONG_STATE]
 
     job = await app.enqueue("t")
     monkeypatch.setattr(app.store, "delete", refuse)

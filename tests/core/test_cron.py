@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidewheel import Cron, Every, InvalidInput
 from tidewheel.core.clock import MICROSECONDS, to_datetime, to_microseconds
-from tidewheel.core.cron import MAX_COUNTED, due, load, next_runs
+from tidewheel.core.cron import MAX_COUNTED_RUNS, find_due_runs, load_timing, next_runs
 
 
 def _at(text: str) -> int:
@@ -129,16 +129,16 @@ def test_missed_firings_become_one_all_or_none() -> None:
     """Ten hours of an hourly schedule: what each policy makes of them, and what it drops."""
     after, now = _at("2026-01-01T00:00+00:00"), _at("2026-01-01T10:00:30+00:00")
     newest = _at("2026-01-01T10:00+00:00")
-    one = due(Cron("0 * * * *"), after, now)
+    one = find_due_runs(Cron("0 * * * *"), after, now)
     assert one is not None
     assert (one.firings, one.dropped, one.until) == ((newest,), 9, newest)
-    every = due(Cron("0 * * * *", missed="all", most=4), after, now)
+    every = find_due_runs(Cron("0 * * * *", missed="all", most=4), after, now)
     assert every is not None
     assert (len(every.firings), every.firings[-1], every.dropped) == (4, newest, 6)
-    skipped = due(Cron("0 * * * *", missed="skip"), after, now)
+    skipped = find_due_runs(Cron("0 * * * *", missed="skip"), after, now)
     assert skipped is not None
     assert (skipped.firings, skipped.dropped) == ((newest,), 9)
-    late = due(Cron("0 * * * *", missed="skip"), after, now + 31 * MICROSECONDS)
+    late = find_due_runs(Cron("0 * * * *", missed="skip"), after, now + 31 * MICROSECONDS)
     assert late is not None
     assert (late.firings, late.dropped, late.until) == ((), 10, newest)
 
@@ -147,25 +147,25 @@ def test_nothing_is_due_before_its_time_or_while_time_has_gone_back() -> None:
     """A store whose clock is set back an hour fires nothing again."""
     hourly = Cron("0 * * * *")
     fired = _at("2026-01-01T10:00+00:00")
-    assert due(hourly, fired, fired) is None
-    assert due(hourly, fired, fired - 3600 * MICROSECONDS) is None
-    assert due(hourly, fired, fired + 3600 * MICROSECONDS - 1) is None
-    assert due(hourly, fired, fired + 3600 * MICROSECONDS) is not None
+    assert find_due_runs(hourly, fired, fired) is None
+    assert find_due_runs(hourly, fired, fired - 3600 * MICROSECONDS) is None
+    assert find_due_runs(hourly, fired, fired + 3600 * MICROSECONDS - 1) is None
+    assert find_due_runs(hourly, fired, fired + 3600 * MICROSECONDS) is not None
 
 
 def test_a_year_of_missed_minutes_is_dealt_with_in_a_moment() -> None:
     """Counting stops, and the newest are found all the same."""
     after, now = _at("2025-01-01T00:00+00:00"), _at("2026-01-01T00:00+00:00")
     for when in (Cron("* * * * *", missed="all", most=3), Every(60, missed="all", most=3)):
-        found = due(when, after, now)
+        found = find_due_runs(when, after, now)
         assert found is not None
         assert found.firings == tuple(now - back * 60 * MICROSECONDS for back in (2, 1, 0))
-        assert found.dropped == MAX_COUNTED - 3
+        assert found.dropped == MAX_COUNTED_RUNS - 3
 
 
 def test_a_month_of_missed_minutes_before_quiet_weeks_is_one_firing() -> None:
     """The newest of them, the last minute of January: one that is older would leave others to fire next."""
-    found = due(Cron("* * * 1 *"), _at("2025-06-01T00:00+00:00"), _at("2026-02-15T00:00+00:00"))
+    found = find_due_runs(Cron("* * * 1 *"), _at("2025-06-01T00:00+00:00"), _at("2026-02-15T00:00+00:00"))
     assert found is not None
     assert found.firings == (_at("2026-01-31T23:59+00:00"),)
     assert found.until == found.firings[-1]
@@ -174,7 +174,7 @@ def test_a_month_of_missed_minutes_before_quiet_weeks_is_one_firing() -> None:
 def test_skip_drops_nothing_that_is_less_than_a_minute_late() -> None:
     """Whatever ``most`` says, which is for ``all``."""
     after = _at("2026-01-01T00:00+00:00")
-    found = due(Every(1, missed="skip", most=1), after, after + 5 * MICROSECONDS)
+    found = find_due_runs(Every(1, missed="skip", most=1), after, after + 5 * MICROSECONDS)
     assert found is not None
     assert (len(found.firings), found.dropped) == (5, 0)
 
@@ -214,7 +214,7 @@ def test_what_never_could_fire_is_refused(make: object, words: str) -> None:
 def test_what_is_stored_comes_back() -> None:
     """And what is not known here is said, not guessed."""
     for when in (Cron("0 3 * * *", zone="Europe/Berlin", missed="all", most=5), Every(30, missed="skip")):
-        assert load(when.dump()) == when
+        assert load_timing(when.dump()) == when
     for stored in ({}, {"every": 30, "until": 5}, {"cron": "0 3 * * *", "zone": "Moon/Copernicus"}):
         with pytest.raises(InvalidInput):
-            load(stored)
+            load_timing(stored)

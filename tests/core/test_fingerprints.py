@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.core.fingerprints import LEFT_OUT, PATTERN_LENGTH, fingerprint, of_job, pattern
+from tidewheel.core.fingerprints import (
+    PATTERN_LENGTH,
+    PLACEHOLDER,
+    error_pattern,
+    fingerprint,
+    job_fingerprint,
+)
 
 ONE_ERROR = [
     ("TimeoutError: timeout after 30.1 s", "TimeoutError: timeout after 9 s"),
@@ -52,15 +58,15 @@ TWO_ERRORS = [
 @pytest.mark.parametrize(("one", "other"), ONE_ERROR)
 def test_what_varies_from_job_to_job_makes_no_difference(one: str, other: str) -> None:
     """Values, addresses, ids and times are left out, and the words around them stay."""
-    assert pattern(one[:200]) == pattern(other[:200])
-    assert pattern(one).startswith(one.partition(": ")[0])
-    assert LEFT_OUT in pattern(one)
+    assert error_pattern(one[:200]) == error_pattern(other[:200])
+    assert error_pattern(one).startswith(one.partition(": ")[0])
+    assert PLACEHOLDER in error_pattern(one)
 
 
 @pytest.mark.parametrize(("one", "other"), TWO_ERRORS)
 def test_other_words_are_another_error(one: str, other: str) -> None:
     """Codes are told apart to the last digit; apostrophes and slashes inside of words are part of them."""
-    assert pattern(one) != pattern(other)
+    assert error_pattern(one) != error_pattern(other)
 
 
 def test_the_same_error_of_another_lane_has_another_name() -> None:
@@ -73,6 +79,6 @@ def test_the_same_error_of_another_lane_has_another_name() -> None:
 @given(st.text(max_size=200))
 def test_every_error_has_a_short_pattern_and_a_fingerprint(summary: str) -> None:
     """Whatever a message holds; a job without an error has the fingerprint of the empty one."""
-    assert len(pattern(summary)) <= PATTERN_LENGTH
-    assert of_job("a", "b", summary) == fingerprint("a", "b", pattern(summary))
-    assert of_job("a", "b", None) == of_job("a", "b", "")
+    assert len(error_pattern(summary)) <= PATTERN_LENGTH
+    assert job_fingerprint("a", "b", summary) == fingerprint("a", "b", error_pattern(summary))
+    assert job_fingerprint("a", "b", None) == job_fingerprint("a", "b", "")

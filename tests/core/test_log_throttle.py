@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from tidewheel.core.log_throttle import LimitedLog
+from tidewheel.core.log_throttle import ThrottledLog
 from tidewheel.testing.clock import FrozenClock
 
 
 def test_repeated_warnings_are_counted_instead_of_written(caplog: pytest.LogCaptureFixture) -> None:
     """Of each kind there is one line per ten seconds, and it says how many were left out."""
     clock = FrozenClock()
-    log = LimitedLog(logging.getLogger("tidewheel.server"), clock.monotonic)
+    log = ThrottledLog(logging.getLogger("tidewheel.server"), clock.monotonic)
     for second in range(21):
         for _ in range(500):
             log.write("away", "a request could not be served: %s", f"away for {second} s")

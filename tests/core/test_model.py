@@ -12,17 +12,14 @@ from tidewheel.core.model import (
     FINAL_STATES,
     FOREVER,
     Claimed,
-    Distribution,
+    DerivedState,
     JobRecord,
     Lease,
-    MinuteStats,
     NewJob,
-    Rescued,
-    Shown,
+    RescueResult,
     State,
-    Stats,
-    TopicStats,
 )
+from tidewheel.core.reports import Distribution, MinuteStats, Stats, TopicStats
 from tidewheel.testing.conformance.helpers import job
 
 NOW = 1_000_000
@@ -50,12 +47,12 @@ def _record(**fields: Any) -> JobRecord:
     [
         ({}, State.PENDING),
         ({"run_at": NOW}, State.PENDING),
-        ({"run_at": NOW + 1}, Shown.DELAYED),
-        ({"attempt": 1}, Shown.RETRYING),
-        ({"attempt": 1, "run_at": NOW + 1}, Shown.RETRYING),
-        ({"blocked": 1}, Shown.BLOCKED),
-        ({"blocked": 1, "run_at": NOW + 1}, Shown.BLOCKED),
-        ({"state": State.RUNNING, "attempt": 1}, Shown.CLAIMED),
+        ({"run_at": NOW + 1}, DerivedState.DELAYED),
+        ({"attempt": 1}, DerivedState.RETRYING),
+        ({"attempt": 1, "run_at": NOW + 1}, DerivedState.RETRYING),
+        ({"blocked": 1}, DerivedState.BLOCKED),
+        ({"blocked": 1, "run_at": NOW + 1}, DerivedState.BLOCKED),
+        ({"state": State.RUNNING, "attempt": 1}, DerivedState.CLAIMED),
         ({"state": State.RUNNING, "attempt": 1, "started_at": NOW}, State.RUNNING),
         ({"state": State.COMPLETED, "attempt": 1}, State.COMPLETED),
         ({"state": State.FAILED, "attempt": 1, "run_at": NOW + 1}, State.FAILED),
@@ -75,7 +72,7 @@ def test_three_states_are_final() -> None:
 
 def test_derived_states_do_not_clash_with_stored_ones() -> None:
     """A filter by name means one thing."""
-    assert not set(map(str, State)) & set(map(str, Shown))
+    assert not set(map(str, State)) & set(map(str, DerivedState))
 
 
 @pytest.mark.parametrize("example", [Lease(UUID(int=1), 1), job(), _record()])
@@ -128,7 +125,7 @@ def test_the_success_rate_is_of_what_ended_one_way_or_the_other() -> None:
 def test_totals_add_up() -> None:
     """Of a topic's states and of a rescue's deeds."""
     assert TopicStats("mail", 1, 2, 3, 4, 5).total == 15
-    assert Rescued(1, 2, 3, 4).total == 10
+    assert RescueResult(1, 2, 3, 4).total == 10
 
 
 def test_for_ever_is_the_last_moment_a_date_can_name() -> None:

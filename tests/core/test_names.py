@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import tidewheel
-from tidewheel.access.rule_parser import parse
+from tidewheel.access.rule_parser import parse_rule
 from tidewheel.admin.filters import check_filter, check_state
 from tidewheel.core.names import MAX_SUGGESTED_LENGTH, MAX_SUGGESTIONS, clip, suggest
 from tidewheel.errors import ConfigurationError, TidewheelError
 from tidewheel.settings import load_settings
-from tidewheel.tasks.payload_errors import describe
+from tidewheel.tasks.payload_errors import describe_mismatch
 
 HOSTILE = "nmae" * 100_000
 
@@ -71,7 +71,7 @@ def test_a_clipped_text_says_how_long_it_was() -> None:
         lambda: check_state(HOSTILE),
         lambda: load_settings({HOSTILE: 1}),
         lambda: load_settings({}, environment={"TIDEWHEEL_LEASE": HOSTILE}),
-        lambda: parse("manage_rule", f"{HOSTILE} = 1", with_body=False),
+        lambda: parse_rule("manage_rule", f"{HOSTILE} = 1", with_body=False),
     ],
     ids=["filter", "state", "unknown setting", "value of a setting", "rule"],
 )
@@ -86,7 +86,7 @@ def test_a_refusal_does_not_repeat_a_long_value(refuse: object) -> None:
 def test_a_payload_with_a_long_unknown_member_is_refused_briefly() -> None:
     """Both in the message and in what is kept of it with a job."""
     error = ValueError(f"Object contains unknown field `{HOSTILE}`")
-    refusal = describe("mail", error, b"{}", ["name"])
+    refusal = describe_mismatch("mail", error, b"{}", ["name"])
     assert len(str(refusal)) < 1000
-    assert refusal.kept is not None
-    assert len(refusal.kept) < 1000
+    assert refusal.message_without_value is not None
+    assert len(refusal.message_without_value) < 1000

@@ -7,10 +7,10 @@ import pytest
 
 PROGRAM = """
 import resource
-from tidewheel.core.open_files import OWN_FILES, allow_connections
+from tidewheel.core.open_files import RESERVED_FILES, raise_file_limit
 soft, hard = {limits}
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-print(allow_connections(300), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(raise_file_limit(300), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 

@@ -248,18 +248,18 @@ TWICE = (
 @pytest.mark.parametrize("body", ONCE)
 def test_members_of_one_name_each_pass(body: bytes) -> None:
     """Names may come again in other objects, colons may be anywhere; what is no JSON is for others to say."""
-    payload.refuse_repeated(body)
+    payload.refuse_duplicate_members(body)
 
 
 @pytest.mark.parametrize(("body", "name"), TWICE)
 def test_member_that_is_there_twice_is_refused(body: bytes, name: str) -> None:
     """However it is spelled, however deep, whatever else makes the quick look fail."""
-    with pytest.raises(payload.RepeatedMember, match="twice") as refusal:
-        payload.refuse_repeated(body)
+    with pytest.raises(payload.DuplicateMember, match="twice") as refusal:
+        payload.refuse_duplicate_members(body)
     assert refusal.value.name == name
 
 
 @given(values, st.booleans())
 def test_no_json_that_an_encoder_writes_has_a_member_twice(value: Any, escaped: bool) -> None:
     """It passes, with escapes and without."""
-    payload.refuse_repeated(json.dumps(value, ensure_ascii=escaped).encode())
+    payload.refuse_duplicate_members(json.dumps(value, ensure_ascii=escaped).encode())

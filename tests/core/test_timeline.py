@@ -34,7 +34,7 @@ from tidewheel.core.model import (
 )
 from tidewheel.core.timeline import Happening, TimelineEntry, timeline
 from tidewheel.stores import Store, create_store
-from tidewheel.stores.protocol import StoreLimits
+from tidewheel.stores.bounds import StoreLimits
 from tidewheel.testing.clock import FrozenClock
 
 BOOM = JobError("boom", "it broke")
@@ -81,7 +81,7 @@ class Life:
                 self.clock.advance(max(0, before.run_at - self.now) / 1e6)
                 await self._claim()
             case "start" if self.held and not self.started:
-                await self.store.start([self.held.lease])
+                await self.store.mark_started([self.held.lease])
                 self._has_started()
             case "report" if self.held:
                 await self.store.report([Report(self.held.lease, progress=Progress(5.0))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from tidewheel.core.urls import shown_url
 )
 def test_no_password_is_shown_however_it_is_written(url: str) -> None:
     """Logs and error messages travel far."""
-    shown = shown_url(url)
+    shown = redact_url(url)
     assert "hunter2" not in shown
     assert "***" in shown
 
@@ -34,4 +34,4 @@ def test_no_password_is_shown_however_it_is_written(url: str) -> None:
 )
 def test_a_url_without_a_password_is_shown_as_it_is(url: str) -> None:
     """People recognise what they wrote."""
-    assert shown_url(url) == url
+    assert redact_url(url) == url

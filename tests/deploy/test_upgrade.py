@@ -13,7 +13,7 @@ import pytest
 from tests.cli.processes import Project
 from tests.patience import PATIENCE
 from tidewheel import Tidewheel
-from tidewheel.stores.sqlite.schema import migrations
+from tidewheel.stores.sqlite.schema import load_migrations
 
 APP = """
 from tidewheel import Tidewheel
@@ -50,7 +50,7 @@ async def _run_a_job_after_a_migration(project: Project) -> None:
     async with Tidewheel(project.url) as app:
         connection = sqlite3.connect(project.directory / "jobs.db", timeout=10)
         with connection:  # as a newer version would, with a step that changes nothing
-            version = migrations()[-1][0] + 1
+            version = load_migrations()[-1][0] + 1
             connection.execute("INSERT INTO tidewheel_schema VALUES (?, 'of_tomorrow', 0)", (version,))
         connection.close()
         job = await app.enqueue("work", {"number": 1})

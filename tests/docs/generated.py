@@ -21,7 +21,7 @@ from tidewheel.cli.command_group import tidewheel as root
 from tidewheel.server import openapi
 from tidewheel.server.problems import PROBLEMS
 from tidewheel.server.routes import ROUTES
-from tidewheel.settings import SETTINGS, Kind, Setting
+from tidewheel.settings import SETTINGS, Setting, SettingKind
 from tidewheel.telemetry.samples import CATALOGUE
 
 COMMON = 3
@@ -44,11 +44,11 @@ def _default(setting: Setting) -> str:
     value = setting.default
     if value is None:
         return f"none ({setting.none_means})"
-    if setting.kind is Kind.TEXT:
+    if setting.kind is SettingKind.TEXT:
         return f"`{value}`" if value else f"nothing ({setting.empty_means})"
-    if setting.kind is Kind.LIST:
+    if setting.kind is SettingKind.LIST:
         return ", ".join(f"`{item}`" for item in value) or "none"
-    if setting.kind is Kind.SWITCH:
+    if setting.kind is SettingKind.SWITCH:
         return str(value).lower()
     return f"{value:,.15g}"
 
@@ -129,10 +129,12 @@ def route_list() -> str:
     """Every route: what it is for, who may, what goes in and comes out."""
     parts = []
     for route in ROUTES:
-        path = openapi.shown_path(route.path)
-        parts.append(f"### `{route.method} {path}`\n\n{route.summary}.\n{openapi.ACCESS[route.permission]}")
+        path = openapi.openapi_path(route.path)
+        parts.append(
+            f"### `{route.method} {path}`\n\n{route.summary}.\n{openapi.PERMISSION_TEXTS[route.permission]}"
+        )
         if route.aliases:
-            others = ", ".join(f"`{openapi.shown_path(alias)}`" for alias in route.aliases)
+            others = ", ".join(f"`{openapi.openapi_path(alias)}`" for alias in route.aliases)
             parts.append(f"Also {others}.")
         names = [f"`{field.encode_name}`" for field in msgspec.structs.fields(route.query)]
         if names:
@@ -144,7 +146,7 @@ def route_list() -> str:
             parts.append(f"Header `{name}`: {meaning}")
         statuses = ", ".join(
             f"{status} `{kind.__name__}`" if kind is not None else str(status)
-            for status, kind in sorted(route.answers.items())
+            for status, kind in sorted(route.responses.items())
         )
         own = ", ".join(f"`{kind.code}`" for kind in route.problems)
         parts.append(f"Answers: {statuses}{f'; problems of its own: {own}' if own else ''}.")
@@ -171,7 +173,7 @@ OPENAPI = ROOT / "docs/reference/openapi.json"
 
 def openapi_text() -> str:
     """The OpenAPI document as it is committed: one line for each value, so that changes can be read."""
-    return json.dumps(openapi.document(ROUTES), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(openapi.build_document(ROUTES), indent=1, ensure_ascii=False) + "\n"
 
 
 def code_map() -> str:

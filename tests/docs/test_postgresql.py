@@ -105,7 +105,7 @@ async def test_the_caller_role_enqueues_and_reads_and_nothing_else(
         assert (await app.get(job.id)).payload == {"name": "x" * 5000}
         assert (await app.jobs(topic="greet")).total == 1
         assert (await app.stats()).pending == 1
-        await app.store._folding.fold()  # type: ignore[attr-defined]
+        await app.store._counter_rollup.run()  # type: ignore[attr-defined]
         assert await administrator.fetchval("SELECT count(*) FROM tidewheel.counter_deltas") == 0
         with pytest.raises(StoreError, match="permission denied"):
             await app.store.documents("superuser", limit=1)

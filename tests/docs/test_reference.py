@@ -27,7 +27,7 @@ from tidewheel import (
 )
 from tidewheel.access.access_control import Access
 from tidewheel.admin.filters import JobFilters
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 from tidewheel.settings import SETTINGS
 from tidewheel.stores.postgres import location as postgres_location
 from tidewheel.stores.sqlite import location as sqlite_location
@@ -102,7 +102,7 @@ def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
 def test_every_state_is_documented() -> None:
     """Stored and derived ones alike."""
     page = text("states.md")
-    assert not [state for state in (*State, *Shown) if not mentions(page, state)]
+    assert not [state for state in (*State, *DerivedState) if not mentions(page, state)]
 
 
 @pytest.mark.parametrize("kind", [Job, JobPage], ids=lambda kind: kind.__name__)

@@ -23,13 +23,13 @@ from tests.patience import PATIENCE
 from tests.servers import DURABLE, PostgresServer
 from tidewheel.app import Tidewheel
 from tidewheel.core.payload import encode
-from tidewheel.stores import Scratch, Store, make_scratch
-from tidewheel.verification.checker import Report, check
-from tidewheel.verification.fault_run import write_down_the_end
-from tidewheel.verification.history import FileRecorder, Started, read_history
-from tidewheel.verification.process_group import Crew, Member
+from tidewheel.stores import Store, TemporaryStore, make_temporary_store
+from tidewheel.verification.checker import CheckReport, check_history
+from tidewheel.verification.fault_run import record_final_state
+from tidewheel.verification.history import FileRecorder, HandlerStarted, read_history
+from tidewheel.verification.process_group import ManagedProcess, ProcessGroup
 from tidewheel.verification.recording_store import RecordingStore
-from tidewheel.verification.workload import Conduct, make_job, make_sweep_app
+from tidewheel.verification.workload import HandlerBehavior, make_job, make_workload_app
 
 LEASE = 2.0
 AWAY = 3 * LEASE
@@ -38,25 +38,27 @@ JOBS = 10
 Absence = Literal["blocked", "frozen", "half-open"]
 
 
-async def be_away(absence: Absence, scratch: Scratch, directory: Path, network: Network) -> Report:
+async def be_away(
+    absence: Absence, scratch: TemporaryStore, directory: Path, network: Network
+) -> CheckReport:
     """Jobs that run for a lease and a half are started by one worker, which is then away for three."""
     recorder = FileRecorder(directory / "parent.jsonl", "parent")
-    crew = Crew(directory, recorder, url_for=network.url_for, lease=LEASE, seed=1, pause=0.1)
-    app = make_sweep_app(scratch.url, lease=LEASE)
+    crew = ProcessGroup(directory, recorder, url_for=network.url_for, lease=LEASE, seed=1, pause=0.1)
+    app = make_workload_app(scratch.url, lease=LEASE)
     try:
         async with app:
             victim = await crew.start("worker")
             store = cast("Store", RecordingStore(app.store, recorder))
-            conducts = [Conduct.SLOW] * JOBS
+            conducts = [HandlerBehavior.SLOW] * JOBS
             if absence == "blocked":
-                conducts[0] = Conduct.BLOCKING  # once the others run, which get no turn any more
+                conducts[0] = HandlerBehavior.BLOCKING  # once the others run, which get no turn any more
             await store.enqueue(
                 [
                     replace(
                         make_job(random.Random(number)),
                         payload=encode({"conduct": conduct}, limit=1000),
                         delay=0.0,
-                        priority=0 if conduct is Conduct.BLOCKING else 100,
+                        priority=0 if conduct is HandlerBehavior.BLOCKING else 100,
                     )
                     for number, conduct in enumerate(conducts)
                 ]
@@ -66,17 +68,19 @@ async def be_away(absence: Absence, scratch: Scratch, directory: Path, network: 
                 await crew.start("guard")
                 await asyncio.sleep(AWAY)
             await _until_done(app)
-            for member in list(crew.members):
+            for member in list(crew.processes):
                 await crew.stop(member)
-            await write_down_the_end(app, recorder)
+            await record_final_state(app, recorder)
     finally:
         crew.kill_all()
         recorder.close()
-    return check(read_history(crew.histories))
+    return check_history(read_history(crew.histories))
 
 
 @asynccontextmanager
-async def _away(absence: Absence, crew: Crew, victim: Member, network: Network) -> AsyncIterator[None]:
+async def _away(
+    absence: Absence, crew: ProcessGroup, victim: ManagedProcess, network: Network
+) -> AsyncIterator[None]:
     if absence == "frozen":
         crew.freeze(victim)
         yield
@@ -92,10 +96,10 @@ async def _away(absence: Absence, crew: Crew, victim: Member, network: Network) 
         yield  # the handler sees to it
 
 
-async def _until_running(crew: Crew, number: int) -> None:
+async def _until_running(crew: ProcessGroup, number: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        started = [event for event in read_history(crew.histories) if isinstance(event, Started)]
+        started = [event for event in read_history(crew.histories) if isinstance(event, HandlerStarted)]
         if len(started) >= number:
             return
         await asyncio.sleep(0.05)
@@ -112,14 +116,17 @@ async def _until_done(app: Tidewheel) -> None:
     raise AssertionError("the jobs should be done by now")
 
 
-async def on_sqlite(absence: Absence, directory: Path) -> Report:
+async def on_sqlite(absence: Absence, directory: Path) -> CheckReport:
     (directory / "histories").mkdir()
-    async with make_scratch(f"sqlite:///{directory / 'jobs.db'}") as scratch, Network(scratch.url) as network:
+    async with (
+        make_temporary_store(f"sqlite:///{directory / 'jobs.db'}") as scratch,
+        Network(scratch.url) as network,
+    ):
         return await be_away(absence, scratch, directory / "histories", network)
 
 
-async def on_postgres(absence: Absence, directory: Path, server: PostgresServer) -> Report:
-    async with make_scratch(server.url()) as scratch, Network(scratch.url) as network:
+async def on_postgres(absence: Absence, directory: Path, server: PostgresServer) -> CheckReport:
+    async with make_temporary_store(server.url()) as scratch, Network(scratch.url) as network:
         return await be_away(absence, scratch, directory, network)
 
 

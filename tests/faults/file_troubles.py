@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.server_troubles import away
-from tidewheel.verification.faults import Scene, Trouble
+from tidewheel.verification.faults import Fault, FaultContext
 
 SMALL_DISK = "256m"
 
@@ -24,16 +24,16 @@ class FileTroubles:
         self._small_disk = small_disk
         self._filling = asyncio.Lock()
 
-    def all(self) -> list[Trouble]:
+    def all(self) -> list[Fault]:
         troubles = [
-            Trouble("long reader", 1, self._long_reader),
-            Trouble("outsider's checkpoint", 1, self._checkpoint),
+            Fault("long reader", 1, self._long_reader),
+            Fault("outsider's checkpoint", 1, self._checkpoint),
         ]
         if self._small_disk:
-            troubles.append(Trouble("full disk", 0.5, self._fill))
+            troubles.append(Fault("full disk", 0.5, self._fill))
         return troubles
 
-    async def _long_reader(self, scene: Scene) -> None:
+    async def _long_reader(self, scene: FaultContext) -> None:
         """A report that reads for long: no checkpoint can pass it, and the log grows."""
         reader = sqlite3.connect(self._path, isolation_level=None)
         try:
@@ -43,16 +43,16 @@ class FileTroubles:
             reader.close()
             return
         try:
-            scene.happened("long reader")
+            scene.record_fault("long reader")
             await asyncio.sleep(scene.choose.uniform(1.0, 4.0) * scene.lease)
         finally:
             reader.close()
 
-    async def _checkpoint(self, scene: Scene) -> None:
+    async def _checkpoint(self, scene: FaultContext) -> None:
         """What a backup tool or a person with the command line does."""
         with contextlib.suppress(sqlite3.OperationalError):  # locked or full: another trouble was faster
             await asyncio.to_thread(self._truncate)
-            scene.happened("checkpoint by an outsider")
+            scene.record_fault("checkpoint by an outsider")
 
     def _truncate(self) -> None:
         outsider = sqlite3.connect(self._path, timeout=1.0, isolation_level=None)
@@ -61,11 +61,11 @@ class FileTroubles:
         finally:
             outsider.close()
 
-    async def _fill(self, scene: Scene) -> None:
+    async def _fill(self, scene: FaultContext) -> None:
         if self._filling.locked():
             return
         async with self._filling, away(scene):
-            scene.happened("disk full")
+            scene.record_fault("disk full")
             filler = self._path.with_name("filler")
             try:
                 with contextlib.suppress(OSError), filler.open("wb") as file:

@@ -19,34 +19,36 @@ from tests.faults.file_troubles import FileTroubles, small_disk
 from tests.faults.network import Network
 from tests.faults.server_troubles import ServerTroubles
 from tests.servers import DURABLE, PostgresServer
-from tidewheel.stores import make_scratch
+from tidewheel.stores import make_temporary_store
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.verification.fault_run import Outcome, Plan, check_empty, sweep
-from tidewheel.verification.faults import troubles_here
+from tidewheel.verification.fault_run import FaultRunPlan, FaultRunResult, check_empty, run_with_faults
+from tidewheel.verification.faults import available_faults
 
 
-async def mix_on_postgres(plan: Plan, directory: Path, server: PostgresServer) -> Outcome:
+async def mix_on_postgres(plan: FaultRunPlan, directory: Path, server: PostgresServer) -> FaultRunResult:
     """Every process speaks with the server through a network that can fail for it alone."""
-    async with make_scratch(server.url()) as scratch, Network(scratch.url) as network:
+    async with make_temporary_store(server.url()) as scratch, Network(scratch.url) as network:
         schema = parse_url(scratch.url).schema
-        troubles = [*troubles_here(), *ServerTroubles(server, network, schema).all()]
-        return await sweep(
+        troubles = [*available_faults(), *ServerTroubles(server, network, schema).all()]
+        return await run_with_faults(
             scratch, plan, directory, watch=_quietly, url_for=network.url_for, troubles=troubles
         )
 
 
-async def mix_on_sqlite(plan: Plan, directory: Path, disk: Path, *, can_be_filled: bool) -> Outcome:
-    async with make_scratch(f"sqlite:///{disk / 'jobs.db'}") as scratch:
-        path = Path(scratch.place)
-        troubles = [*troubles_here(), *FileTroubles(path, small_disk=can_be_filled).all()]
-        return await sweep(scratch, plan, directory, watch=_quietly, troubles=troubles)
+async def mix_on_sqlite(
+    plan: FaultRunPlan, directory: Path, disk: Path, *, can_be_filled: bool
+) -> FaultRunResult:
+    async with make_temporary_store(f"sqlite:///{disk / 'jobs.db'}") as scratch:
+        path = Path(scratch.location)
+        troubles = [*available_faults(), *FileTroubles(path, small_disk=can_be_filled).all()]
+        return await run_with_faults(scratch, plan, directory, watch=_quietly, troubles=troubles)
 
 
 def _quietly(_what: str, _share: float) -> None:
     """Nobody watches a test."""
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(outcome: FaultRunResult) -> dict[str, Any]:
     """For people and for notes."""
     report = outcome.report
     return {
@@ -54,13 +56,13 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "seed": outcome.plan.seed,
         "seconds": round(outcome.seconds, 1),
         "counts": report.counts,
-        "faults": dict(sorted(report.troubles.items())),
-        "faults in all": sum(report.troubles.values()),
+        "faults": dict(sorted(report.faults.items())),
+        "faults in all": sum(report.faults.values()),
         "orphans": report.recovery.orphans,
         "orphans timed": report.recovery.timed,
         "worst seconds after the lease": report.recovery.worst_after_lease,
         "violations": [f"{violation.rule}: {violation.text}" for violation in report.violations],
-        "more violations": report.left_out,
+        "more violations": report.omitted,
     }
 
 
@@ -71,7 +73,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", type=Path, help="a directory for histories and logs")
     options = parser.parse_args()
-    plan = Plan(seconds=options.minutes * 60, seed=options.seed, trouble_every=0.6, at_once=4)
+    plan = FaultRunPlan(
+        seconds=options.minutes * 60, seed=options.seed, fault_interval=0.6, max_parallel_faults=4
+    )
     with ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)

@@ -24,11 +24,11 @@ from msgspec.structs import replace
 
 from tests.servers import DURABLE, PostgresServer
 from tidewheel.core.payload import encode
-from tidewheel.stores import Scratch, make_scratch
+from tidewheel.stores import TemporaryStore, make_temporary_store
 from tidewheel.stores.postgres.location import parse_url
 from tidewheel.verification.history import FileRecorder
-from tidewheel.verification.process_group import Crew
-from tidewheel.verification.workload import Conduct, make_job, make_sweep_app
+from tidewheel.verification.process_group import ProcessGroup
+from tidewheel.verification.workload import HandlerBehavior, make_job, make_workload_app
 
 RETENTION = 60.0
 BATCH = 20
@@ -54,7 +54,7 @@ class Series:
 
 
 async def soak(
-    scratch: Scratch, directory: Path, *, seconds: float, rate: float, look: Look, every: float = 2.0
+    scratch: TemporaryStore, directory: Path, *, seconds: float, rate: float, look: Look, every: float = 2.0
 ) -> dict[str, Series]:
     """Two workers and a producer for so long; figures of the workers and of the store."""
 
@@ -62,8 +62,8 @@ async def soak(
         return scratch.url
 
     recorder = FileRecorder(directory / "soak.jsonl", "soak")
-    crew = Crew(directory, recorder, url_for=straight, lease=5.0, seed=1, pause=0.1)
-    app = make_sweep_app(scratch.url, lease=5.0)
+    crew = ProcessGroup(directory, recorder, url_for=straight, lease=5.0, seed=1, pause=0.1)
+    app = make_workload_app(scratch.url, lease=5.0)
     series: defaultdict[str, Series] = defaultdict(Series)
     began = time.monotonic()
     try:
@@ -94,7 +94,7 @@ async def soak(
 
 async def _produce(enqueue: Callable[..., Awaitable[object]], rate: float) -> None:
     choose = random.Random(1)
-    payload = encode({"conduct": Conduct.QUICK}, limit=1000)
+    payload = encode({"conduct": HandlerBehavior.QUICK}, limit=1000)
     while True:
         jobs = [
             replace(make_job(choose), payload=payload, delay=0.0, retention=RETENTION) for _ in range(BATCH)
@@ -145,15 +145,15 @@ def look_at_server(server: PostgresServer, schema: str) -> Look:
 
 
 async def soak_on_sqlite(directory: Path, *, seconds: float, rate: float) -> dict[str, Series]:
-    async with make_scratch(f"sqlite:///{directory / 'jobs.db'}") as scratch:
-        look = look_at_file(Path(scratch.place))
+    async with make_temporary_store(f"sqlite:///{directory / 'jobs.db'}") as scratch:
+        look = look_at_file(Path(scratch.location))
         return await soak(scratch, directory, seconds=seconds, rate=rate, look=look)
 
 
 async def soak_on_postgres(
     directory: Path, server: PostgresServer, *, seconds: float, rate: float
 ) -> dict[str, Series]:
-    async with make_scratch(server.url()) as scratch:
+    async with make_temporary_store(server.url()) as scratch:
         look = look_at_server(server, parse_url(scratch.url).schema)
         return await soak(scratch, directory, seconds=seconds, rate=rate, look=look)
 

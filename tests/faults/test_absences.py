@@ -8,12 +8,12 @@ import pytest
 
 from tests.faults.absences import JOBS, Absence, on_postgres, on_sqlite
 from tests.servers import PostgresServer
-from tidewheel.verification.checker import Report
+from tidewheel.verification.checker import CheckReport
 
 pytestmark = pytest.mark.long
 
 
-def _look_at(report: Report, *, runs: int) -> None:
+def _look_at(report: CheckReport, *, runs: int) -> None:
     assert report.violations == []
     assert report.counts["jobs completed"] == JOBS
     assert report.counts["endings accepted"] == JOBS

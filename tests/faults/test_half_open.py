@@ -41,11 +41,11 @@ class Scene:
 
 @asynccontextmanager
 async def scene(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(worker_module, "ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr(worker_module, "CLAIM_TIMEOUT_SECONDS", ANSWER_SECONDS)
     monkeypatch.setattr(database, "STATEMENT_SECONDS", STATEMENT_SECONDS)
-    monkeypatch.setattr(database, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(database, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.5)
-    monkeypatch.setattr(wakeups, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(wakeups, "START_SECONDS", 0.5)
     async with (
         Tidewheel(url) as app,
         Proxy(url) as proxy,

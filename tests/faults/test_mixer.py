@@ -7,18 +7,18 @@ from pathlib import Path
 from tests.faults.file_troubles import small_disk
 from tests.faults.mixer import mix_on_postgres, mix_on_sqlite, summary
 from tests.servers import DURABLE, PostgresServer
-from tidewheel.verification.fault_run import Outcome, Plan
+from tidewheel.verification.fault_run import FaultRunPlan, FaultRunResult
 
-PLAN = Plan(seconds=8.0, seed=7, trouble_every=0.4, at_once=4)
+PLAN = FaultRunPlan(seconds=8.0, seed=7, fault_interval=0.4, max_parallel_faults=4)
 """Minutes of it: ``python -m tests.faults.mixer``."""
 
 
-def _look_at(outcome: Outcome) -> None:
+def _look_at(outcome: FaultRunResult) -> None:
     said = summary(outcome)
     assert said["violations"] == []
     # The run was worth something: work was done, and it was disturbed in many ways.
     assert outcome.report.counts["jobs completed"] > 10
-    assert len(outcome.report.troubles) >= 4, said
+    assert len(outcome.report.faults) >= 4, said
     assert outcome.report.counts["processes gone"] > 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores.postgres.stores import opened, raw
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import claim, claim_one, put
+from tidewheel.testing.conformance.helpers import claim_jobs, claim_one, enqueue_one
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def test_a_lease_whose_extension_is_under_way_is_not_taken(
     store: PostgresStore, postgres_url: str
 ) -> None:
     """The rescue looks again at what it has locked, so an extension that was committed meanwhile counts."""
-    await put(store)
+    await enqueue_one(store)
     held = await claim_one(store, lease_seconds=0.3)
     async with raw(postgres_url) as extension:
         transaction = extension.transaction()
@@ -39,4 +39,4 @@ async def test_a_lease_whose_extension_is_under_way_is_not_taken(
         rescued = await rescue
     assert rescued.total == 0
     assert await store.extend([held.lease], 60.0) == [True]
-    assert await claim(store) == []
+    assert await claim_jobs(store) == []

@@ -194,7 +194,7 @@ async def test_the_clocks_of_workers_do_not_matter(tmp_path: Path) -> None:
 @pytest.fixture
 def quick_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prune every 50 ms in apps that are opened afterwards."""
-    monkeypatch.setattr("tidewheel.worker.store_maintenance.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("tidewheel.worker.store_maintenance.STORE_MAINTENANCE_SECONDS", 0.05)
 
 
 async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
@@ -204,7 +204,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_prunes_nothing(
     attention is called to it. Once it is over, pruning goes on.
     """
     app, clock = scene.app, scene.clock
-    monkeypatch.setattr("tidewheel.worker.heartbeat.BEAT_SECONDS", 0.2)
+    monkeypatch.setattr("tidewheel.worker.heartbeat.HEARTBEAT_SECONDS", 0.2)
     prunes = 0
     prune = app.store.prune
 

@@ -232,8 +232,8 @@ async def test_who_pulls_is_on_the_list_of_workers(
     app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its topics and what it has; nobody wonders who takes these jobs."""
-    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "FIRST_HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
     await queue.put("mail")
     reserved = await queue.reserve("mail", timeout=0)
     [task] = await waiting(app, queue, [["mail", "news"]])
@@ -256,10 +256,10 @@ async def test_who_comes_while_others_leave_the_list_is_on_it_again(
     app: Tidewheel, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving takes a moment, and somebody who waits from then on for hours must not be unseen."""
-    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "FIRST_HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
     leaving, go, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    leave = app.store.leave
+    leave = app.store.deregister_worker
 
     async def slow_leave(name: str, started_at: int) -> None:
         leaving.set()
@@ -267,7 +267,7 @@ async def test_who_comes_while_others_leave_the_list_is_on_it_again(
         await leave(name, started_at)
         gone.set()
 
-    monkeypatch.setattr(app.store, "leave", slow_leave)
+    monkeypatch.setattr(app.store, "deregister_worker", slow_leave)
     [first] = await waiting(app, queue, ["mail"])
     async with asyncio.timeout(PATIENCE):
         while not await app.workers():
@@ -287,7 +287,7 @@ async def test_a_job_that_is_due_when_the_time_is_over_is_still_given_out(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits a second for a job that is due in a second gets it: there is a last look."""
-    monkeypatch.setattr(dispatcher, "_LAST_LOOK_SECONDS", PATIENCE)
+    monkeypatch.setattr(dispatcher, "_FINAL_CLAIM_SECONDS", PATIENCE)
     clock = FrozenClock()
     async with Tidewheel(url, clock=clock, poll_interval=3600) as app:
         job = await app.queue.put("mail", b"x", delay=1000)
@@ -350,7 +350,7 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
         clock.advance(1.5)
         now = await app.store.now()
         connection = sqlite3.connect(path, isolation_level=None)
-        write_transaction.remember(connection, now - 700_000, now)
+        write_transaction.record_lock_pause(connection, now - 700_000, now)
         connection.close()
         claims = Claims(app, monkeypatch)
         with pytest.raises(ReserveTimeout):
@@ -361,8 +361,8 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
             while len(claims.requests) < 3:
                 await asyncio.sleep(0.001)
         before, began = len(claims.requests), time.monotonic()
-        await asyncio.sleep(5 * dispatcher._SHORTEST_REST)
-        rests = (time.monotonic() - began) / dispatcher._SHORTEST_REST
+        await asyncio.sleep(5 * dispatcher._MIN_REST_SECONDS)
+        rests = (time.monotonic() - began) / dispatcher._MIN_REST_SECONDS
         assert len(claims.requests) - before <= rests + 1
         clock.advance(2.1)
         await waiter
@@ -371,9 +371,9 @@ async def test_an_ended_lease_that_must_wait_does_not_make_anybody_look_again_an
 async def test_topics_that_nobody_asks_for_any_more_are_forgotten(app: Tidewheel, queue: Queue) -> None:
     """A client that waits for each reply in a topic of its own must not make all others slower for good."""
     [patient] = await waiting(app, queue, ["mail"])
-    for number in range(3 * dispatcher._MANY_TOPICS):
-        waiter = reservations_of(app._connections).ask(frozenset({f"reply-{number}"}), None)
-        reservations_of(app._connections).withdraw(waiter)
-    assert len(reservations_of(app._connections)._topics) <= dispatcher._MANY_TOPICS + 1
+    for number in range(3 * dispatcher._MAX_HINT_TOPICS):
+        waiter = reservations_of(app._connections).add_waiter(frozenset({f"reply-{number}"}), None)
+        reservations_of(app._connections).remove_waiter(waiter)
+    assert len(reservations_of(app._connections)._topics) <= dispatcher._MAX_HINT_TOPICS + 1
     await queue.put("mail")
     await patient

@@ -54,7 +54,7 @@ async def test_jobs_are_made_from_a_template(queue: Queue) -> None:
     """Checked once, put many times."""
     template = queue.template("mail", 7, {"priority": -5})
     jobs = [template.job(body, BodyFormat.BYTES) for body in (b"a", b"b")]
-    putting = [queue.on_wire().put_soon(job, quick=True) for job in jobs]
+    putting = [queue.on_wire().put_batched(job, calls_again=True) for job in jobs]
     assert [(await one).job_id for one in putting] == [job.id for job in jobs]
     assert [(await queue.reserve("mail")).body for _ in jobs] == [b"a", b"b"]
     assert (await queue.stats_job(jobs[0].id)).ttr == 7.0
@@ -78,7 +78,7 @@ async def test_jobs_put_at_a_time_are_one_write_unless_they_are_large(
     for size, expected in ((10, [8]), (write_batcher.MAX_BATCH_BYTES // 2, [2, 2, 2, 2])):
         batches.clear()
         jobs = [template.job(b"x" * size, BodyFormat.BYTES) for _ in range(8)]
-        await asyncio.gather(*(wire.put_soon(job, quick=True) for job in jobs))
+        await asyncio.gather(*(wire.put_batched(job, calls_again=True) for job in jobs))
         assert batches == expected
 
 
@@ -89,6 +89,6 @@ async def test_a_job_that_is_refused_does_not_spoil_those_put_with_it(url: str) 
         template = wire.template("mail", 60, {})
         jobs = [template.job(b"x", BodyFormat.BYTES) for _ in range(5)]
         answers = await asyncio.gather(
-            *(wire.put_soon(job, quick=True) for job in jobs), return_exceptions=True
+            *(wire.put_batched(job, calls_again=True) for job in jobs), return_exceptions=True
         )
         assert [isinstance(answer, LimitExceeded) for answer in answers] == [False] * 3 + [True] * 2

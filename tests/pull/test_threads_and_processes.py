@@ -116,14 +116,14 @@ async def test_who_leaves_while_a_job_is_granted_by_its_id_takes_nothing_along(
     async with Tidewheel(url) as app:
         job = await app.queue.put("mail", ttr=3600)
         asked, through = asyncio.Event(), asyncio.Event()
-        grant = app.store.grant
+        grant = app.store.claim_job
 
         async def slow_grant(job_id: UUID, **options: Any) -> Claimed | None:
             asked.set()
             await through.wait()
             return await grant(job_id, **options)
 
-        monkeypatch.setattr(app.store, "grant", slow_grant)
+        monkeypatch.setattr(app.store, "claim_job", slow_grant)
         task = asyncio.create_task(app.queue.reserve_job(job.id))
         await asked.wait()
         task.cancel()

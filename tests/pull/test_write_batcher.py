@@ -11,7 +11,7 @@ import pytest
 
 from tidewheel import Tidewheel
 from tidewheel.core.model import Claim, ClaimRequest, Enqueued, NewJob, Settlement
-from tidewheel.pull.write_batcher import Rounds
+from tidewheel.pull.write_batcher import CommitWindow
 
 CLIENTS = 10
 ROUNDS = 5
@@ -76,51 +76,54 @@ async def test_ten_who_pull_in_step_share_their_claims_and_endings(app: Tidewhee
 
 async def test_one_who_pulls_alone_never_waits_for_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nobody else to come."""
-    rounds = Rounds()
+    rounds = CommitWindow()
     for _ in range(3):
-        rounds.called()
-        gathering = asyncio.ensure_future(rounds.gather())
+        rounds.record_call()
+        gathering = asyncio.ensure_future(rounds.wait_for_callers())
         await asyncio.sleep(0)
         assert gathering.done()
-        rounds.answered(1)
+        rounds.expect_callers(1)
 
 
 async def test_those_who_do_not_call_again_are_waited_for_once_and_shortly() -> None:
     """Nine of ten went to work on their jobs; the tenth goes on alone after a moment."""
-    rounds = Rounds()
-    rounds.answered(10)
-    rounds.called()
-    await rounds.gather()  # ends, though nobody else comes
-    rounds.called()
-    gathering = asyncio.ensure_future(rounds.gather())
+    rounds = CommitWindow()
+    rounds.expect_callers(10)
+    rounds.record_call()
+    await rounds.wait_for_callers()  # ends, though nobody else comes
+    rounds.record_call()
+    gathering = asyncio.ensure_future(rounds.wait_for_callers())
     await asyncio.sleep(0)
     assert gathering.done()
 
 
 async def test_a_caller_who_is_cancelled_leaves_the_others_waiting_in_peace() -> None:
     """What they wait for is nobody's own."""
-    rounds = Rounds()
-    rounds.answered(3)
-    rounds.called()
-    first, second = asyncio.ensure_future(rounds.gather()), asyncio.ensure_future(rounds.gather())
+    rounds = CommitWindow()
+    rounds.expect_callers(3)
+    rounds.record_call()
+    first, second = (
+        asyncio.ensure_future(rounds.wait_for_callers()),
+        asyncio.ensure_future(rounds.wait_for_callers()),
+    )
     await asyncio.sleep(0)
     first.cancel()
-    rounds.called()
-    rounds.called()
+    rounds.record_call()
+    rounds.record_call()
     await second
     assert first.cancelled()
 
 
 async def test_who_comes_late_is_waited_for_as_long_as_others_come() -> None:
     """Ten commands take longer than the moment that nobody may be silent for."""
-    rounds = Rounds()
-    rounds.answered(10)
-    gathering = asyncio.ensure_future(rounds.gather())
+    rounds = CommitWindow()
+    rounds.expect_callers(10)
+    gathering = asyncio.ensure_future(rounds.wait_for_callers())
     for _ in range(9):
         await asyncio.sleep(0)
-        rounds.called()
+        rounds.record_call()
     assert not gathering.done()
-    rounds.called()
+    rounds.record_call()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert gathering.done()
@@ -139,13 +142,13 @@ async def test_the_clock_of_a_round_that_is_over_does_not_end_the_next(
         return timers[-1]
 
     monkeypatch.setattr(loop, "call_later", noted)
-    rounds = Rounds()
+    rounds = CommitWindow()
     for _ in range(3):
-        rounds.answered(2)
-        gathering = asyncio.ensure_future(rounds.gather())
+        rounds.expect_callers(2)
+        gathering = asyncio.ensure_future(rounds.wait_for_callers())
         await asyncio.sleep(0)
-        rounds.called()
-        rounds.called()
+        rounds.record_call()
+        rounds.record_call()
         await gathering
     assert len(timers) == 3
     assert all(timer.cancelled() for timer in timers)

@@ -33,10 +33,10 @@ async def standing(app: Tidewheel, number: int) -> None:
     """Until so many wait, and nothing is left to be looked for."""
     while app.remote.waiting < number:
         await asyncio.sleep(0)
-    lines = app.remote._desk.room._lines
+    lines = app.remote._service.dispatcher._queues
     quiet = 0
     while quiet < 3:  # in a row: a line is looked at once more when its hints can be heard
-        settled = all(line.watching is not None and not line.due for line in lines.values())
+        settled = all(line.subscription is not None and not line.needs_claim for line in lines.values())
         quiet = quiet + 1 if settled else 0
         await asyncio.sleep(0.002)
 

@@ -175,11 +175,11 @@ async def test_lines_of_those_who_have_gone_are_forgotten(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million different wishes over a month leave nothing behind."""
-    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(dispatcher, "UNSUBSCRIBE_AFTER_SECONDS", 0.001)
     for index in range(20):
         await memory.remote.reserve(wish(f"topic-{index}"), 0)
         await memory.remote.reserve(wish(f"topic-{index}"), 0.001)
-    lines = memory.remote._desk.room._lines
+    lines = memory.remote._service.dispatcher._queues
     while lines:
         await asyncio.sleep(0.001)
 
@@ -187,7 +187,7 @@ async def test_lines_of_those_who_have_gone_are_forgotten(
 async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.001)
+    monkeypatch.setattr(dispatcher, "UNSUBSCRIBE_AFTER_SECONDS", 0.001)
     closing, closed, original = asyncio.Event(), asyncio.Event(), memory.store.wakeups
 
     @asynccontextmanager
@@ -200,10 +200,10 @@ async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
     monkeypatch.setattr(memory.store, "wakeups", wakeups)
     await memory.remote.reserve(wish("mail"), 0.001)
     await asyncio.wait_for(closing.wait(), PATIENCE)
-    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", PATIENCE)
+    monkeypatch.setattr(dispatcher, "UNSUBSCRIBE_AFTER_SECONDS", PATIENCE)
     waiting = reserve(memory, wish("mail"))
-    lines = memory.remote._desk.room._lines
-    while not memory.remote.waiting or any(line.due for line in lines.values()):
+    lines = memory.remote._service.dispatcher._queues
+    while not memory.remote.waiting or any(line.needs_claim for line in lines.values()):
         await asyncio.sleep(0.001)
     closed.set()
     await standing(memory, 1)
@@ -215,7 +215,7 @@ async def test_a_store_that_is_away_is_told_to_who_does_not_wait_and_tried_again
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database comes back more often than not."""
-    monkeypatch.setattr(dispatcher, "OUTAGE_REST", 0.01)
+    monkeypatch.setattr(dispatcher, "OUTAGE_REST_SECONDS", 0.01)
     claims = Claims(memory, monkeypatch)
     claims.failure = StoreUnavailable("gone for a while")
     waiting = reserve(memory, wish("mail"))
@@ -250,7 +250,7 @@ async def test_a_store_that_hangs_does_not_keep_everybody(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim has a time; then the next one is tried."""
-    monkeypatch.setattr(dispatcher, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(dispatcher, "CLAIM_TIMEOUT_SECONDS", 0.01)
     claims = Claims(memory, monkeypatch)
     claims.through.clear()
     with pytest.raises(StoreUnavailable, match="did not answer"):
@@ -362,13 +362,13 @@ async def test_steps_are_counted_without_reading_all_of_them_each_time(
     monkeypatch.setattr(service, "MAX_STEPS", 5)
     await memory.enqueue("mail")
     (job,) = (await memory.remote.reserve(wish("mail"), 0))[0].jobs
-    reads, read = [], memory.store.steps
+    reads, read = [], memory.store.finished_steps
 
     async def counted(lease: Lease) -> tuple[StepRecord, ...] | None:
         reads.append(lease)
         return await read(lease)
 
-    monkeypatch.setattr(memory.store, "steps", counted)
+    monkeypatch.setattr(memory.store, "finished_steps", counted)
     for name in ("a", "b", "c", "c", "d"):
         await memory.remote.report([Report(job.lease, step=NewStep(name, b"1", 0.0))])
     assert len(reads) == 1
@@ -432,7 +432,7 @@ async def test_of_one_name_only_one_is_claimed_for_at_a_time(
         return answer
 
     monkeypatch.setattr(memory.store, "claim", claim)
-    memory.remote._desk.room._stride = dispatcher.MOST_AT_ONCE
+    memory.remote._service.dispatcher._batch_size = dispatcher.MAX_PARALLEL_CLAIMS
     names = ["a", "b", "a", "a", "c", "b"]
     for task in [reserve(memory, wish("mail", worker=name)) for name in names]:
         assert len(await jobs_of(task)) == 1

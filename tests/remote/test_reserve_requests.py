@@ -68,7 +68,7 @@ async def gone_before_it_was_told(app: Tidewheel, name: str | None) -> UUID:
     """Somebody waits, is granted a job, and is gone in the very turn in which it would be told; the job."""
     waiting = reserve(app, wish("mail"), name=name)
     await standing(app, 1)
-    (waiter,) = app.remote._desk.room._waiters
+    (waiter,) = app.remote._service.dispatcher._waiters
     waiter.answer.add_done_callback(lambda _: waiting.cancel())
     made = await app.enqueue("mail")
     with pytest.raises(asyncio.CancelledError):
@@ -91,7 +91,7 @@ async def test_what_nobody_heard_of_and_nobody_repeats_is_given_back(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
     """After a moment, or at once where nobody can repeat it; uncounted, as if nobody had had it."""
-    monkeypatch.setattr(reserve_requests, "UNSEEN_SECONDS", 0.01 if name else 60)
+    monkeypatch.setattr(reserve_requests, "UNDELIVERED_SECONDS", 0.01 if name else 60)
     job_id = await gone_before_it_was_told(memory, name)
     while (await memory.get(job_id)).state is not State.PENDING:
         await asyncio.sleep(0.001)
@@ -139,14 +139,14 @@ async def test_an_id_is_for_one_request(memory: Tidewheel) -> None:
 
 async def test_what_is_remembered_has_an_end(memory: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty answers are not kept; of the others the oldest give way."""
-    monkeypatch.setattr(reserve_requests, "MAX_KEPT", 3)
+    monkeypatch.setattr(reserve_requests, "MAX_REMEMBERED", 3)
     for index in range(5):
         await memory.remote.reserve(wish("mail"), 0, f"empty {index}")
-    assert not memory.remote._desk.reserving._asked
+    assert not memory.remote._service.reserve_requests._requests
     await memory.enqueue_many("mail", [{}] * 5)
     for index in range(5):
         await memory.remote.reserve(wish("mail"), 0, index)
-    assert list(memory.remote._desk.reserving._asked) == [2, 3, 4]
+    assert list(memory.remote._service.reserve_requests._requests) == [2, 3, 4]
 
 
 async def test_of_many_large_jobs_only_leases_are_remembered(
@@ -157,13 +157,15 @@ async def test_of_many_large_jobs_only_leases_are_remembered(
     """
     waiting = reserve(memory, wish("news"), name="waits")
     await standing(memory, 1)
-    monkeypatch.setattr(reserve_requests, "MAX_KEPT_BYTES", 2 * (10_000 + reserve_requests.JOB_BYTES) + 500)
+    monkeypatch.setattr(
+        reserve_requests, "MAX_REMEMBERED_BYTES", 2 * (10_000 + reserve_requests.JOB_OVERHEAD_BYTES) + 500
+    )
     made = await memory.enqueue_many("mail", [{"text": "x" * 10_000}] * 5)
     for index in range(5):
         await memory.remote.reserve(wish("mail"), 0, index)
-    desk = memory.remote._desk
-    assert list(desk.reserving._asked) == ["waits", 0, 1, 2, 3, 4]
-    assert desk.reserving._kept_bytes < reserve_requests.MAX_KEPT_BYTES
+    desk = memory.remote._service
+    assert list(desk.reserve_requests._requests) == ["waits", 0, 1, 2, 3, 4]
+    assert desk.reserve_requests._answered_bytes < reserve_requests.MAX_REMEMBERED_BYTES
     assert [memory.remote.has_granted(index) for index in range(5)] == [False] * 4 + [True]
     grant, repeated = await memory.remote.reserve(wish("mail"), 0, 4)
     assert repeated
@@ -176,18 +178,18 @@ async def test_of_many_large_jobs_only_leases_are_remembered(
 
 
 async def test_leases_alone_have_an_end_as_well(memory: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reserve_requests, "MAX_KEPT_BYTES", 2 * reserve_requests.JOB_BYTES)
+    monkeypatch.setattr(reserve_requests, "MAX_REMEMBERED_BYTES", 2 * reserve_requests.JOB_OVERHEAD_BYTES)
     await memory.enqueue_many("mail", [{"text": "x" * 10_000}] * 5)
     for index in range(5):
         await memory.remote.reserve(wish("mail"), 0, index)
-    assert list(memory.remote._desk.reserving._asked) == [3, 4]
+    assert list(memory.remote._service.reserve_requests._requests) == [3, 4]
 
 
 async def test_a_renewal_that_nobody_waits_for_keeps_no_job(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The repeat has gone, too, before it was told: others get the job."""
-    monkeypatch.setattr(reserve_requests, "UNSEEN_SECONDS", 0.01)
+    monkeypatch.setattr(reserve_requests, "UNDELIVERED_SECONDS", 0.01)
     extending, original = asyncio.Event(), memory.store.extend
 
     async def extend(leases: Sequence[Lease], seconds: float) -> list[bool]:
@@ -217,7 +219,7 @@ async def test_who_may_not_have_jobs_does_not_keep_others_waiting(memory: Tidewh
     good = reserve(memory, wish("mail", worker="good"), name="good")
     await standing(memory, 4)
     made = await memory.enqueue("mail")
-    async with asyncio.timeout(reserve_requests.UNSEEN_SECONDS / 2):
+    async with asyncio.timeout(reserve_requests.UNDELIVERED_SECONDS / 2):
         assert [job.lease.job_id for job in await jobs_of(good)] == [made.id]
     answers = await asyncio.gather(*stale, return_exceptions=True)
     assert [type(answer) for answer in answers] == [NotPermitted] * 3
@@ -229,17 +231,17 @@ async def test_who_had_gone_in_the_moment_of_the_grant_keeps_no_job(
     """Without a name the job is free at once; with one it waits for the repeat, for a moment."""
     made = await memory.enqueue("mail")
     grant, _ = await memory.remote.reserve(wish("mail"), 0)
-    memory.remote.not_told(None, grant)
+    memory.remote.report_undelivered(None, grant)
     grant, _ = await memory.remote.reserve(wish("mail"), PATIENCE, "a")
     assert [(job.lease.job_id, job.attempt) for job in grant.jobs] == [(made.id, 1)]
-    memory.remote.not_told("a", grant)
+    memory.remote.report_undelivered("a", grant)
     again, repeated = await memory.remote.reserve(wish("mail"), 0, "a")
     assert repeated
     assert again.jobs == grant.jobs
-    memory.remote.not_told("a", again)
-    monkeypatch.setattr(reserve_requests, "UNSEEN_SECONDS", 0.01)
+    memory.remote.report_undelivered("a", again)
+    monkeypatch.setattr(reserve_requests, "UNDELIVERED_SECONDS", 0.01)
     again, _ = await memory.remote.reserve(wish("mail"), 0, "a")
-    memory.remote.not_told("a", again)
+    memory.remote.report_undelivered("a", again)
     grant, _ = await memory.remote.reserve(wish("mail"), PATIENCE, "b")
     assert [(job.lease.job_id, job.attempt) for job in grant.jobs] == [(made.id, 1)]
 

@@ -47,7 +47,7 @@ def make_app(url: str, file: Path) -> Tidewheel:
 
 
 async def main(url: str, file: Path) -> None:
-    scheduler.LOOK_SECONDS = 0.05  # of our time, in which twelve minutes pass there
+    scheduler.REFRESH_SECONDS = 0.05  # of our time, in which twelve minutes pass there
     app = make_app(url, file)
 
     @app.task

@@ -73,10 +73,10 @@ async def test_every_firing_of_the_night_is_made_once(store: str, tmp_path: Path
 async def _made(app: Tidewheel) -> Counter[tuple[str, str]]:
     """Which schedule made a job for which moment, and how often."""
     found: Counter[tuple[str, str]] = Counter()
-    for job in await app.store.whole_jobs(limit=1000):
-        entries = headers.read(job.record.headers)
-        what, _, place = entries[headers.SCHEDULE].partition(":")
-        found[f"{what} in {place}".replace("_", " "), entries[headers.FIRE_TIME]] += 1
+    for job in await app.store.export_jobs(limit=1000):
+        entries = headers.read_headers(job.record.headers)
+        what, _, place = entries[headers.SCHEDULE_HEADER].partition(":")
+        found[f"{what} in {place}".replace("_", " "), entries[headers.FIRE_TIME_HEADER]] += 1
     return found
 
 

@@ -19,11 +19,11 @@ from tidewheel.core.clock import to_microseconds
 from tidewheel.core.model import NewDocument
 from tidewheel.schedules import schedule
 from tidewheel.schedules import scheduler as module
-from tidewheel.schedules.schedule import KIND, Origin, decode, encode
+from tidewheel.schedules.schedule import DOCUMENT_KIND, ScheduleOrigin, decode_schedule, encode_schedule
 from tidewheel.schedules.scheduler import Scheduler
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.worker.async_waits import Recovery
+from tidewheel.worker.backoff import RecoverySignal
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -46,7 +46,7 @@ def _noting(app: Tidewheel, name: str = "note", **options: Any) -> list[str]:
 
 
 def _scheduler(app: Tidewheel, store: Any = None) -> Scheduler:
-    return Scheduler(store or app.store, app.registry, app.settings, app.clock, Recovery())
+    return Scheduler(store or app.store, app.registry, app.settings, app.clock, RecoverySignal())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ async def test_a_night_job_fires_once_a_night_across_both_changes_of_the_clock(
     app.schedule("night", "note", Cron("30 2 * * *", zone="Europe/Berlin"))
     both = (_scheduler(app), _scheduler(app))
     for step in range(3 * 24):
-        await both[step % 2].once()
+        await both[step % 2].run_once()
         clock.advance(HOUR)
     await _run(app)
     assert seen == expected
@@ -80,7 +80,7 @@ async def test_of_schedulers_that_see_the_same_moment_one_fires(app: Tidewheel, 
     crowd = [_scheduler(app) for _ in range(10)]
     for _ in range(5):
         clock.advance(60)
-        await asyncio.gather(*(one.once() for one in crowd))
+        await asyncio.gather(*(one.run_once() for one in crowd))
     await _run(app)
     assert seen == ["03-27T12:01", "03-27T12:02", "03-27T12:03", "03-27T12:04", "03-27T12:05"]
 
@@ -93,14 +93,14 @@ async def test_a_scheduler_that_stood_still_before_its_write_fires_nothing_again
     await app.schedules.create("poll", "note", Every(600, missed="all"))
     frozen, others = _Held(app.store), _scheduler(app)
     clock.advance(600)
-    stuck = asyncio.create_task(_scheduler(app, frozen).once())
+    stuck = asyncio.create_task(_scheduler(app, frozen).run_once())
     await frozen.reached.wait()
     for _ in range(6):
-        await others.once()
+        await others.run_once()
         clock.advance(600)
     frozen.go.set()
     await stuck
-    await others.once()
+    await others.run_once()
     await _run(app)
     assert seen == [f"03-27T{12 + minute // 60}:{minute % 60:02}" for minute in range(10, 80, 10)]
 
@@ -118,7 +118,7 @@ class _Held:
     async def enqueue_with(self, *arguments: Any) -> Any:
         self.reached.set()
         await self.go.wait()
-        return await self._inner.enqueue_with(*arguments)
+        return await self._inner.enqueue_with_document(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ async def test_what_the_code_declares_is_written_by_its_workers(app: Tidewheel, 
     await _run(app)
     assert [one.name for one in await app.schedules.all()] == ["note"]
     await _run(app)
-    document = await app.store.document(KIND, "note")
+    document = await app.store.document(DOCUMENT_KIND, "note")
     assert document is not None
     assert document.version == 1  # nothing has changed, and nothing is written
     clock.advance(HOUR)
@@ -212,7 +212,7 @@ async def test_what_the_code_declares_is_written_by_its_workers(app: Tidewheel, 
     app.schedule("note", "note", Every(300), priority=4)
     await _run(app)
     told = await app.schedules.get("note")
-    assert (told.when, told.options["priority"], told.origin) == (Every(300), 4, Origin.DECLARED)
+    assert (told.when, told.options["priority"], told.origin) == (Every(300), 4, ScheduleOrigin.DECLARED)
     assert seen == ["03-27T13:00"]
 
 
@@ -252,7 +252,7 @@ async def test_an_unreadable_schedule_in_the_place_of_a_declared_one_ends_no_wor
     memory: Tidewheel, clock: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A newer Tidewheel wrote it: that is told, and the others of the code fire."""
-    await memory.store.write_documents([NewDocument(KIND, "night", b'{"when": 5}')])
+    await memory.store.write_documents([NewDocument(DOCUMENT_KIND, "night", b'{"when": 5}')])
     seen = _noting(memory)
     memory.schedule("night", "note", Every(60))
     memory.schedule("other", "note", Every(60))
@@ -289,7 +289,7 @@ async def test_during_a_deployment_a_payload_of_the_other_version_is_left_to_its
 
     memory.schedule("report", "report", Every(60), {"region": "north"})
     old = _scheduler(memory)
-    await old.once()
+    await old.run_once()
     newer = Tidewheel("memory://", clock=clock)
 
     @newer.task(name="report")
@@ -297,12 +297,12 @@ async def test_during_a_deployment_a_payload_of_the_other_version_is_left_to_its
 
     newer.schedule("report", "report", Every(60), {"country": "no"})
     new = _scheduler(newer, memory.store)
-    await new.once()
+    await new.run_once()
     clock.advance(60)
-    await old.once()
+    await old.run_once()
     told = await memory.schedules.get("report")
     assert (told.fired, told.missed, told.trouble) == (0, 0, None)
-    await new.once()
+    await new.run_once()
     told = await memory.schedules.get("report")
     assert (told.fired, told.payload) == (1, {"country": "no"})
 
@@ -314,19 +314,19 @@ async def test_what_an_old_worker_declared_last_ends_when_it_is_gone(
     _noting(memory)
     memory.schedule("night", "note", Every(3600))
     new = _scheduler(memory)
-    await new.once()
+    await new.run_once()
     memory.registry._schedules.clear()
     memory.schedule("night", "note", Every(7200))
     old = _scheduler(memory)
-    await old.once()
+    await old.run_once()
     for _ in range(4):
         clock.advance(601)
         for one in (new, old):
-            await one.once()
+            await one.run_once()
         assert (await memory.schedules.get("night")).when == Every(7200)
     assert caplog.text.count("declared otherwise") == 1
     clock.advance(1300)
-    await new.once()
+    await new.run_once()
     told = await memory.schedules.get("night")
     assert (told.when, told.undeclared) == (Every(3600), False)
 
@@ -334,11 +334,11 @@ async def test_what_an_old_worker_declared_last_ends_when_it_is_gone(
 async def test_only_workers_that_know_the_task_let_it_fire(app: Tidewheel, clock: FrozenClock) -> None:
     """A worker of another app leaves it to them, and who looks is told that it is overdue."""
     await app.schedules.create("poll", "topic", Every(60))
-    document = await app.store.document(KIND, "poll")
+    document = await app.store.document(DOCUMENT_KIND, "poll")
     assert document is not None
-    body = decode(document)
+    body = decode_schedule(document)
     body.job = structs.replace(body.job, task="theirs")
-    await app.store.write_documents([encode("poll", body, document.version)])
+    await app.store.write_documents([encode_schedule("poll", body, document.version)])
     clock.advance(HOUR)
     ours = _noting(app, "ours")
     await _run(app)
@@ -404,14 +404,14 @@ async def test_a_bug_in_one_schedule_keeps_no_other_from_firing(
     seen = _noting(memory)
     for name in ("a", "bad", "c"):
         await memory.schedules.create(name, "note", Every(60))
-    real = schedule.fired
+    real = schedule.fire_due
 
     def broken(registry: Any, name: str, *more: Any) -> Any:
         if name == "bad":
             raise RuntimeError("a bug")
         return real(registry, name, *more)
 
-    monkeypatch.setattr(module, "fired", broken)
+    monkeypatch.setattr(module, "fire_due", broken)
     clock.advance(60)
     await _run(memory)
     assert seen == ["03-27T12:01"] * 2
@@ -441,7 +441,7 @@ async def test_a_worker_hears_of_a_new_schedule_at_once_and_lets_it_fire(
     app: Tidewheel, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the process that made it; others look every few seconds."""
-    monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 3600.0)
     seen = _noting(app)
     async with working(app):
         await app.schedules.create("poll", "note", Every(60))
@@ -487,7 +487,7 @@ async def test_a_store_that_is_away_is_waited_out(
     await memory.schedules.create("poll", "note", Every(60))
     clock.advance(60)
     tries = 0
-    write = memory.store.enqueue_with
+    write = memory.store.enqueue_with_document
 
     async def away(*arguments: Any) -> Any:
         nonlocal tries
@@ -498,12 +498,12 @@ async def test_a_store_that_is_away_is_waited_out(
             raise StoreUnavailable("the cable was pulled")
         return await write(*arguments)
 
-    monkeypatch.setattr(memory.store, "enqueue_with", away)
+    monkeypatch.setattr(memory.store, "enqueue_with_document", away)
     async with working(memory):
         await until(lambda: len(seen) >= 1)
-        memory.registry.schedule_changes.tell()
+        memory.registry.schedule_changes.announce()
         clock.advance(60)
-        memory.registry.schedule_changes.tell()
+        memory.registry.schedule_changes.announce()
         await until(lambda: len(seen) >= 2)
     assert seen == ["03-27T12:01", "03-27T12:02"]
 
@@ -521,13 +521,13 @@ async def test_no_schedules_are_one_cheap_look_now_and_then(
 
     scheduler = _scheduler(memory, Counting())
     for _ in range(5):
-        await scheduler._turn()
+        await scheduler._tick()
     assert calls == ["documents"]
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.0)
     clock = memory.clock
     assert isinstance(clock, FrozenClock)
     clock.advance(6)
-    await scheduler._turn()
+    await scheduler._tick()
     assert calls == ["documents", "documents"]
     assert to_microseconds(datetime(2026, 3, 27, 12, 0, 6, tzinfo=UTC)) == clock.now()
 

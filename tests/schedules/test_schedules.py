@@ -26,7 +26,7 @@ from tidewheel import (
 )
 from tidewheel.core.model import NewDocument
 from tidewheel.schedules import manager as module
-from tidewheel.schedules.schedule import KIND, decode, encode
+from tidewheel.schedules.schedule import DOCUMENT_KIND, decode_schedule, encode_schedule
 from tidewheel.testing.clock import FrozenClock
 
 HOUR = 3600.0
@@ -230,11 +230,11 @@ async def test_what_cannot_be_read_is_shown_and_harms_no_other(app: Tidewheel, c
     """One that a newer Tidewheel wrote, or in a zone this machine has not: told, and deleted if need be."""
     app.task(name="topic")(_nothing)
     await app.schedules.create("good", "topic", Every(60))
-    await app.store.write_documents([NewDocument(KIND, "bad", b'{"when": 5}')])
-    good = await app.store.document(KIND, "good")
+    await app.store.write_documents([NewDocument(DOCUMENT_KIND, "bad", b'{"when": 5}')])
+    good = await app.store.document(DOCUMENT_KIND, "good")
     assert good is not None
-    ahead = structs.replace(decode(good), fired_until=2**62)
-    await app.store.write_documents([encode("far", ahead, 0)])
+    ahead = structs.replace(decode_schedule(good), fired_until=2**62)
+    await app.store.write_documents([encode_schedule("far", ahead, 0)])
     found = {one.name: one for one in await app.schedules.all()}
     assert "cannot be read" in (found["bad"].trouble or "")
     assert found["good"].trouble is None

@@ -107,9 +107,9 @@ def quick_passwords() -> Iterator[None]:
     quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "_hasher", lambda: quick)
-        passwords._nobodys_hash.cache_clear()
+        passwords._dummy_hash.cache_clear()
         yield
-    passwords._nobodys_hash.cache_clear()
+    passwords._dummy_hash.cache_clear()
 
 
 @pytest.fixture

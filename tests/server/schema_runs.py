@@ -24,7 +24,7 @@ from schemathesis.engine import events, from_schema
 from tests.stores.all_stores.urls import STORES
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
-from tidewheel.server.api_server import ApiServer, listen
+from tidewheel.server.api_server import ApiServer, open_listener
 from tidewheel.server.routes import ROUTES
 
 SEED: Final = 7
@@ -124,11 +124,11 @@ def running(url: str) -> Iterator[tuple[str, str]]:
             made = await app.access.create_key("schemathesis", superuser=True)
             for number in range(5):
                 await app.enqueue("send", {"to": str(number)})
-            with listen("127.0.0.1", 0) as listener:
+            with open_listener("127.0.0.1", 0) as listener:
                 server = ApiServer(create_api(app), listener)
                 servers.append((server, asyncio.get_running_loop()))
                 ready.append((f"http://127.0.0.1:{listener.getsockname()[1]}", made.key))
-                serving = asyncio.create_task(server.run_here())
+                serving = asyncio.create_task(server.run_on_current_loop())
                 while not server.started and not serving.done():
                     await asyncio.sleep(0.005)
                 started.set()

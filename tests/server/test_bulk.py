@@ -134,7 +134,7 @@ async def test_counters_say_how_many_it_will_be(
     shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many: who requeues a hundred thousand wants to see how far it is. Others are "at least"."""
-    monkeypatch.setattr("tidewheel.stores.memory.store.COUNT_LIMIT", 2)
+    monkeypatch.setattr("tidewheel.stores.memory.store.MAX_COUNT", 2)
     await fill(shop, 5)
     for where, told in (("topic:mail_digest task:mail_digest", (5, True)), ("age<1h", (2, False))):
         body = {"action": "cancel", "filter": {"where": where}, "preview": True}
@@ -157,7 +157,7 @@ async def test_an_operation_stops_when_asked_from_another_process(
 ) -> None:
     """The wish is in the store: whoever runs it sees it with the next batch, and says that it stopped."""
     monkeypatch.setattr("tidewheel.admin.bulk_actions.MAX_BATCH", 1)
-    monkeypatch.setattr(bulk_operations, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(bulk_operations, "HEARTBEAT_SECONDS", 0.0)
     await fill(shop, 30)
     reached, go_on = asyncio.Event(), asyncio.Event()
     cancel = ask.app.store.cancel
@@ -200,7 +200,7 @@ async def test_an_operation_whose_process_died_shows_as_interrupted() -> None:
         operation = await app.bulk.start("cancel", {"topic": "mail_digest"})
         for task in list(app.bulk._running.values()):
             task.cancel()
-        clock.advance(bulk_operations.SILENT_SECONDS + 1)
+        clock.advance(bulk_operations.MAX_SILENT_SECONDS + 1)
         found = await app.bulk.get(operation.id)
         assert found is not None
         assert found.state == "interrupted"
@@ -234,7 +234,7 @@ async def test_how_an_operation_ended_is_told_after_an_outage(
     ask: Asking, shop: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store goes away in the middle: once it is back the operation is failed, and in the audit log."""
-    monkeypatch.setattr(bulk_operations, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(bulk_operations, "INITIAL_DELAY_SECONDS", 0.001)
     await fill(shop, 1)
     store, tried = ask.app.store, asyncio.Event()
     write = store.write_documents
@@ -244,7 +244,7 @@ async def test_how_an_operation_ended_is_told_after_an_outage(
         raise StoreUnavailable("it is away")
 
     async def write_if_there(documents: Any) -> Any:
-        if away and documents[0].kind == bulk_operations.KIND and documents[0].only_version:
+        if away and documents[0].kind == bulk_operations.BULK_DOCUMENT_KIND and documents[0].expected_version:
             tried.set()
             await gone()
         return await write(documents)
@@ -291,7 +291,7 @@ async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
             if answer.status_code == 202:
                 await until_ended(other if answer is answers[-1] else shop, answer.headers["location"])
         await asyncio.gather(*ask.app.bulk._running.values())
-        assert ask.app.bulk._places.total() == 0
+        assert ask.app.bulk._slots.total() == 0
 
 
 async def test_a_process_runs_a_few_operations_at_a_time(

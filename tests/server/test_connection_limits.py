@@ -22,12 +22,12 @@ def table(total: int = 100, per_address: int = 100) -> ConnectionTable:
     limits = ConnectionLimits(
         header_bytes=1,
         trailer_bytes=1,
-        pipelined=1,
+        pipelined_requests=1,
         send_rate=1,
         seconds=1,
-        total=total,
-        per_address=per_address,
-        trusted=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")),
+        connections=total,
+        connections_per_address=per_address,
+        trusted_proxies=(ip_network("10.0.0.0/8"), ip_network("fd00::/8")),
     )
     return ConnectionTable(limits)
 
@@ -43,8 +43,8 @@ def test_addresses_are_limited_one_by_one() -> None:
     first = admitted(connections, 5, "192.0.2.1")
     assert len(first) == 3
     assert len(admitted(connections, 5, "192.0.2.2")) == 3
-    connections.forget(first[0])
-    connections.forget(first[0])
+    connections.remove(first[0])
+    connections.remove(first[0])
     assert len(admitted(connections, 5, "::ffff:192.0.2.1")) == 1
 
 
@@ -67,18 +67,18 @@ def test_a_full_server_closes_what_has_waited_longest() -> None:
     """Requests that are being answered stay; with nothing but those, the new connection is refused."""
     connections = table(total=3)
     working, first, second = admitted(connections, 3, "192.0.2.1")
-    connections.works(working)
-    connections.waits(first)  # it was heard of after the second
+    connections.mark_working(working)
+    connections.mark_waiting(first)  # it was heard of after the second
     assert len(admitted(connections, 1, "192.0.2.2")) == 1
     assert [line.ended for line in (working, first, second)] == [False, False, True]
     (last,) = admitted(connections, 1, "192.0.2.2")
     assert [line.ended for line in (working, first, second)] == [False, True, True]
-    connections.works(last)
+    connections.mark_working(last)
     (other,) = admitted(connections, 1, "192.0.2.3")
-    connections.works(other)
+    connections.mark_working(other)
     refused: Any = Line()
     assert "the limit is 3" in connections.admit(refused, "192.0.2.3")
-    connections.waits(refused)  # of no account: it was never counted
+    connections.mark_waiting(refused)  # of no account: it was never counted
     assert connections.admit(refused, "192.0.2.3")
 
 
@@ -89,7 +89,7 @@ def test_unfinished_requests_hold_a_limited_number_of_bytes_together() -> None:
     for line in (complete, gone, first, second):
         connections.holds(line, MAX_HEAD_BYTES // 4)
     connections.holds(complete, 0)
-    connections.forget(gone)
+    connections.remove(gone)
     connections.holds(gone, MAX_HEAD_BYTES)  # too late: it is not counted any more
     connections.holds(second, MAX_HEAD_BYTES // 2)
     connections.holds(third, MAX_HEAD_BYTES // 4)

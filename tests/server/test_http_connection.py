@@ -15,8 +15,8 @@ from tests.patience import PATIENCE
 from tests.server.events.event_server import served
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
-from tidewheel.server.api_server import listen
-from tidewheel.server.http_connection import Together
+from tidewheel.server.api_server import open_listener
+from tidewheel.server.http_connection import HeadCoalescingTransport
 
 LARGEST_HEAD_BYTES = 64 * 1024
 
@@ -40,7 +40,7 @@ class Line:
 async def test_head_and_body_leave_together_and_nothing_is_kept() -> None:
     """An answer is one write; one without a body leaves in the same turn, or with the end of the line."""
     line: Any = Line()
-    together = Together(line)
+    together = HeadCoalescingTransport(line)
     together.write(b"HTTP/1.1 200 OK\r\n\r\n")
     together.write(b"body")
     together.write(b"more")
@@ -131,7 +131,7 @@ async def test_under_uvicorn_with_h11_trailers_are_dropped_too() -> None:
     content = b'{"action": "delete", "filter": {"where": "state:failed"}, "preview": true}'
     async with Tidewheel("memory://") as app:
         key = b"Authorization: Bearer " + (await app.access.create_key("root", superuser=True)).key.encode()
-        with listen("127.0.0.1", 0) as listener:
+        with open_listener("127.0.0.1", 0) as listener:
             server = uvicorn.Server(uvicorn.Config(create_api(app), http="h11", log_config=None))
             running = asyncio.create_task(server.serve([listener]))
             while not server.started:
@@ -163,7 +163,7 @@ async def test_a_hang_up_behind_a_request_sent_ahead_is_noticed() -> None:
         )
         connections: Any = server.server.server_state.connections
         async with asyncio.timeout(PATIENCE / 2):  # before the wait is over
-            while not any(connection.flow.read_paused for connection in connections):
+            while not any(connection.throughput.read_paused for connection in connections):
                 writer.write(f"GET /healthz {head}\r\n".encode())  # one that comes early is read over
                 await asyncio.sleep(0.2)
             writer.close()

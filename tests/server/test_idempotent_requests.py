@@ -15,9 +15,9 @@ from tests.server.conftest import Asking, asking, make_app
 from tests.server.worker_client import lease, post, settle, take
 from tidewheel.core.model import Lease
 from tidewheel.server import idempotent_requests
-from tidewheel.server.endpoint import encode
-from tidewheel.server.idempotent_requests import Repeats
-from tidewheel.server.route import Answer
+from tidewheel.server.endpoint import encode_json
+from tidewheel.server.idempotent_requests import IdempotentRequests
+from tidewheel.server.route import Response
 
 
 async def test_a_repeated_enqueue_makes_one_job(ask: Asking, shop: httpx2.AsyncClient) -> None:
@@ -102,27 +102,27 @@ async def test_a_request_that_was_refused_may_have_more_luck(ask: Asking, shop: 
 async def test_what_is_at_work_is_never_forgotten(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """However long it takes and whatever else is done meanwhile: its repeat would do it a second time."""
     monkeypatch.setattr(idempotent_requests, limit, 0)
-    known, through, done = Repeats(encode), asyncio.Event(), 0
+    known, through, done = IdempotentRequests(encode_json), asyncio.Event(), 0
 
-    async def slow() -> Answer:
+    async def slow() -> Response:
         nonlocal done
         done += 1
         await through.wait()
-        return Answer(done)
+        return Response(done)
 
-    async def other() -> Answer:
-        return Answer(b"x" * 100)
+    async def other() -> Response:
+        return Response(b"x" * 100)
 
-    first = asyncio.create_task(known.once("me", "a", b"", slow))
+    first = asyncio.create_task(known.run_once("me", "a", b"", slow))
     await asyncio.sleep(0)
     for number in range(3):
-        await known.once("me", number, b"", other)
-    again = asyncio.create_task(known.once("me", "a", b"", slow))
+        await known.run_once("me", number, b"", other)
+    again = asyncio.create_task(known.run_once("me", "a", b"", slow))
     await asyncio.sleep(0)
     through.set()
     assert [(await task).body for task in (first, again)] == [b"1", b"1"]
-    await known.once("me", "b", b"", other)
-    assert list(known._known) == ["b"], "what is done gives way"
+    await known.run_once("me", "b", b"", other)
+    assert list(known._records) == ["b"], "what is done gives way"
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_KEPT", 20), ("MAX_KEPT_BYTES", 2000)])
@@ -131,39 +131,39 @@ async def test_one_who_sends_a_lot_makes_nobody_elses_forgotten(
 ) -> None:
     """A tenant that imports a million jobs; another one's repeat would make a second job."""
     monkeypatch.setattr(idempotent_requests, limit, most)
-    known, done = Repeats(encode), 0
+    known, done = IdempotentRequests(encode_json), 0
 
-    async def work() -> Answer:
+    async def work() -> Response:
         nonlocal done
         done += 1
-        return Answer(b"x" * 100)
+        return Response(b"x" * 100)
 
-    await known.once("other", "the other's", b"", work)
+    await known.run_once("other", "the other's", b"", work)
     for number in range(100):
-        await known.once("bulk", number, b"", work)
-    await known.once("other", "the other's", b"", work)
-    await known.once("bulk", 99, b"", work)
+        await known.run_once("bulk", number, b"", work)
+    await known.run_once("other", "the other's", b"", work)
+    await known.run_once("bulk", 99, b"", work)
     assert done == 101
-    assert len(known._known) <= 22
+    assert len(known._records) <= 22
     for number in range(100):  # of many who send little, the oldest give way
-        await known.once(f"small {number}", f"small's {number}", b"", work)
-    assert "the other's" not in known._known
-    assert len(known._shares) == len(known._done) <= 22
+        await known.run_once(f"small {number}", f"small's {number}", b"", work)
+    assert "the other's" not in known._records
+    assert len(known._usage_by_sender) == len(known._completed) <= 22
 
 
 async def test_a_request_that_failed_is_not_kept() -> None:
-    known, done = Repeats(encode), 0
+    known, done = IdempotentRequests(encode_json), 0
 
-    async def work() -> Answer:
+    async def work() -> Response:
         nonlocal done
         done += 1
         if done == 1:
             raise ValueError("the first time")
-        return Answer(done)
+        return Response(done)
 
     with pytest.raises(ValueError, match="the first time"):
-        await known.once("me", "a", b"", work)
-    assert (await known.once("me", "a", b"", work)).body == b"2"
+        await known.run_once("me", "a", b"", work)
+    assert (await known.run_once("me", "a", b"", work)).body == b"2"
 
 
 async def test_a_repeated_copy_makes_one_job(ask: Asking) -> None:

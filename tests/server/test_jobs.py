@@ -14,7 +14,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.server.conftest import KNOWN, Asking, asking, make_app
 from tests.stores.all_stores.urls import STORES
-from tidewheel.server.api import Cursors
+from tidewheel.server.api import CursorCodec
 from tidewheel.server.problems import Problem
 from tidewheel.server.redaction import REDACTED, Redaction
 
@@ -153,7 +153,7 @@ def test_cursors_are_sealed() -> None:
     """A cursor is read by those who share the secret, for the caller it was given to, and a changed one by
     nobody. A place of one list is none of another kind.
     """
-    mine, theirs = Cursors(b"one secret"), Cursors(b"another")
+    mine, theirs = CursorCodec(b"one secret"), CursorCodec(b"another")
     for number in (0, 1, 2**63 - 1):
         text = mine.seal(number, "ann")
         assert mine.open(text, "ann") == number

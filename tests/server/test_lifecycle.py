@@ -102,5 +102,5 @@ async def test_a_stream_that_cannot_begin_ends_in_time(monkeypatch: pytest.Monke
         async with asyncio.timeout(PATIENCE):
             answer = await root.get("/api/jobs/events")
         assert (answer.status_code, answer.json()["code"]) == (504, "timed_out")
-        assert not ask.api.broadcast.listeners
-        assert not ask.api.broadcast._by_credential
+        assert not ask.api.event_broadcaster.listeners
+        assert not ask.api.event_broadcaster._by_credential

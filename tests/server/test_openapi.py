@@ -8,7 +8,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.docs.generated import OPENAPI, openapi_text
 from tests.docs.pages import ROOT
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 from tidewheel.server import openapi
 from tidewheel.server.problems import PROBLEMS
 from tidewheel.server.route import Permission
@@ -22,19 +22,19 @@ def test_the_committed_document_is_the_one_that_is_served() -> None:
 
 def test_it_is_openapi_3_1() -> None:
     """It validates against the meta-schema of OpenAPI 3.1."""
-    OPENAPI_31_VALIDATOR.validate(openapi.document(ROUTES))
+    OPENAPI_31_VALIDATOR.validate(openapi.build_document(ROUTES))
 
 
 def test_every_reference_in_it_leads_somewhere() -> None:
     """Nothing refers to a schema that is not there, and none is there for nothing."""
     text = openapi_text()
     referred = set(re.findall(r"#/components/schemas/(\w+)", text))
-    assert referred == set(openapi.document(ROUTES)["components"]["schemas"])
+    assert referred == set(openapi.build_document(ROUTES)["components"]["schemas"])
 
 
 def test_names_and_paths_are_taken_once() -> None:
     """Of two routes for one method and path the first would hide the second."""
-    document = openapi.document(ROUTES)
+    document = openapi.build_document(ROUTES)
     named = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(named) == len(set(named)) == sum(len(route.paths) for route in ROUTES)
 
@@ -42,7 +42,7 @@ def test_names_and_paths_are_taken_once() -> None:
 def test_every_operation_lists_its_problems() -> None:
     """Whoever may be refused is told so in the document, with the media type of problems."""
     for route in ROUTES:
-        kinds = {kind.code for kind in openapi.problems_of(route)}
+        kinds = {kind.code for kind in openapi.route_problems(route)}
         assert "invalid_input" in kinds
         if route.permission is not Permission.PUBLIC:
             assert {"not_authenticated", "not_permitted"} <= kinds
@@ -52,7 +52,7 @@ def test_every_operation_lists_its_problems() -> None:
 def test_get_changes_nothing_and_everything_else_needs_a_caller() -> None:
     """What changes something is no GET, and is never public; a session may be begun by anybody."""
     for route in ROUTES:
-        if route.changes:
+        if route.is_mutation:
             assert route.permission is not Permission.PUBLIC, route.name
         if route.permission in {Permission.MANAGE, Permission.ENQUEUE}:
             assert route.method != "GET", route.name
@@ -67,7 +67,7 @@ def test_every_problem_is_explained() -> None:
 
 def test_times_and_states_are_said_to_be_what_they_are() -> None:
     """A client that is generated from it has times and states, not texts."""
-    schemas = openapi.document(ROUTES)["components"]["schemas"]
+    schemas = openapi.build_document(ROUTES)["components"]["schemas"]
     moments = re.compile(r"created|updated|minute|at|locked_until|searched_back_to|\w+_(at|after|before)")
     told = 0
     for name, schema in schemas.items():
@@ -79,7 +79,7 @@ def test_times_and_states_are_said_to_be_what_they_are() -> None:
     assert told > 40
     summary = schemas["JobSummary"]["properties"]
     assert summary["state"]["enum"] == summary["status"]["enum"] == [str(state) for state in State]
-    assert set(summary["shown_state"]["enum"]) == {*State, *Shown}
+    assert set(summary["shown_state"]["enum"]) == {*State, *DerivedState}
 
 
 def test_descriptions_are_not_indented() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.conftest import Asking, asking, make_app
 from tidewheel import Batch
-from tidewheel.tasks.task_schemas import task_types
+from tidewheel.tasks.task_schemas import task_types_document
 
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 
@@ -111,8 +111,8 @@ async def test_the_audit_log_is_looked_through_page_by_page(
     ask: Asking, root: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly the lines asked for, each once; a page looks at a bounded number of others."""
-    monkeypatch.setattr("tidewheel.access.document_pages.LARGEST_PAGE", 3)
-    monkeypatch.setattr("tidewheel.access.audit_log.MAX_LOOKED_AT", 4)
+    monkeypatch.setattr("tidewheel.access.document_pages.MAX_PAGE_SIZE", 3)
+    monkeypatch.setattr("tidewheel.access.audit_log.MAX_SCANNED_LINES", 4)
     for number in range(10):
         await root.post(f"/api/jobs/topics/{'even' if number % 2 == 0 else 'odd'}/pause")
     found, cursor, pages = [], "", 0
@@ -176,7 +176,7 @@ async def test_tasks_tell_what_they_return(root: httpx2.AsyncClient) -> None:
 async def test_tasks_can_be_had_as_types(root: httpx2.AsyncClient, ask: Asking) -> None:
     """As a document of OpenAPI, from which other languages make types."""
     told = await root.get("/api/jobs/tasks/openapi.json")
-    assert told.json() == task_types(ask.app.registry)
+    assert told.json() == task_types_document(ask.app.registry)
     assert "mail_digest" in told.json()["components"]["schemas"]["Tasks"]["required"]
 
 

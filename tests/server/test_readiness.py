@@ -15,7 +15,7 @@ async def test_a_server_whose_store_is_gone_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file taken away: alive, but not ready, and requests are 503; put back: as if nothing had been."""
-    monkeypatch.setattr(status_routes, "REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(status_routes, "READY_CACHE_SECONDS", 0.0)
     database = tmp_path / "jobs.db"
     async with asking(make_app(f"sqlite:///{database.as_posix()}")) as ask:
         client = await ask.with_key(superuser=True)
@@ -38,7 +38,7 @@ async def test_a_server_whose_store_is_gone_is_not_ready(
 
 async def test_a_store_that_does_not_answer_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a moment of waiting, and one question at a time whoever asks."""
-    monkeypatch.setattr(status_routes, "READY_SECONDS", 0.05)
+    monkeypatch.setattr(status_routes, "READY_TIMEOUT_SECONDS", 0.05)
     asked = 0
 
     async def silent(*_: object, **__: object) -> None:

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 from tests.server.conftest import Asking, asking, make_app
 from tidewheel import Tidewheel, errors
 from tidewheel.server import create_api
-from tidewheel.server.problems import PROBLEMS, problem_of
+from tidewheel.server.problems import PROBLEMS, to_problem
 
 ENQUEUE = "/api/jobs/enqueue"
 
@@ -186,8 +186,8 @@ def test_every_error_of_ours_that_a_request_can_cause_has_a_problem(caplog: pyte
         if isinstance(kind, type) and issubclass(kind, errors.TidewheelError) and name not in inside:
             error = kind.__new__(kind)
             Exception.__init__(error, "why")
-            assert problem_of(error).kind.code != "internal_error", name
-    assert problem_of(errors.StoreError("x")).kind is PROBLEMS["internal_error"]
+            assert to_problem(error).kind.code != "internal_error", name
+    assert to_problem(errors.StoreError("x")).kind is PROBLEMS["internal_error"]
 
 
 async def test_it_can_be_mounted_in_another_program() -> None:

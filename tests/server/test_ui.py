@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from tests.server.conftest import Asking, asking, make_app
 from tidewheel.server import create_api, ui
 from tidewheel.server.asgi import PAGE_HEADERS, PAGE_POLICY
-from tidewheel.server.ui import FIRST, MEDIA_TYPES, File, built_files
+from tidewheel.server.ui import ENTRY_FILES, MEDIA_TYPES, BuiltFile, built_files
 
 NOWHERE = (
     "/ui/../app.py",
@@ -33,7 +33,7 @@ NOWHERE = (
     "/uix",
     "/ui.js",
 )
-FILES = [name for name in FIRST if name != ui.INDEX]
+FILES = [name for name in ENTRY_FILES if name != ui.INDEX_FILE]
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ async def test_the_ui_can_be_switched_off(off: str) -> None:
 
 
 @pytest.fixture
-def not_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mapping[str, File]]:
+def not_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Mapping[str, BuiltFile]]:
     monkeypatch.setattr(ui, "files", lambda _: tmp_path)
     built_files.cache_clear()
     yield MappingProxyType({})

@@ -15,8 +15,8 @@ from tests.patience import PATIENCE
 from tests.server.conftest import Asking
 from tests.server.worker_client import lease, post, serving, settle, take, waiting
 from tidewheel.core.model import State
-from tidewheel.remote.reserve_requests import Reserving
-from tidewheel.server.http_connection import Connection
+from tidewheel.remote.reserve_requests import ReserveRequests
+from tidewheel.server.http_connection import HttpConnection
 from tidewheel.server.routes import reserve_routes
 
 
@@ -397,17 +397,17 @@ async def test_who_hangs_up_while_it_waits_is_given_nothing() -> None:
 async def test_who_is_gone_in_the_moment_of_the_grant_keeps_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """The jobs were on their way to the answer already. Others get them before the lease ends."""
     async with serving() as (server, app, client):
-        original = Reserving.reserve
+        original = ReserveRequests.reserve
 
         async def reserve(*arguments: Any) -> Any:
             answer = await original(*arguments)
             monkeypatch.undo()
             for connection in list(server.server_state.connections):
-                assert isinstance(connection, Connection)
-                connection.cut()
+                assert isinstance(connection, HttpConnection)
+                connection.reset_connection()
             return answer
 
-        monkeypatch.setattr(Reserving, "reserve", reserve)
+        monkeypatch.setattr(ReserveRequests, "reserve", reserve)
         made = await app.enqueue("mail", {})
         with pytest.raises(httpx2.TransportError):
             await take(client, "mail", worker="gone")
@@ -442,7 +442,7 @@ async def test_a_key_that_was_revoked_while_it_waited_gets_no_job(
     ask: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is for the next who asks, as if nobody had had it."""
-    monkeypatch.setattr(reserve_routes, "TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr(reserve_routes, "RECHECK_AFTER_SECONDS", 0.0)
     made = await ask.app.access.create_key(superuser=True)
     asked = ask.client(made.key).post("/api/jobs/work/reserve?wait=30", json={"topics": ["sums"]})
     held = asyncio.create_task(asked)

@@ -12,7 +12,7 @@ import httpx2
 from tests.server.conftest import make_app
 from tidewheel import Tidewheel
 from tidewheel.server import create_api
-from tidewheel.server.api_server import ApiServer, listen, url_of
+from tidewheel.server.api_server import ApiServer, listener_url, open_listener
 
 
 async def post(client: httpx2.AsyncClient, verb: str, body: Any, **headers: str) -> Any:
@@ -43,14 +43,14 @@ async def settle(client: httpx2.AsyncClient, job: dict[str, Any], outcome: str, 
 async def serving() -> AsyncIterator[tuple[ApiServer, Tidewheel, httpx2.AsyncClient]]:
     """A server on a real socket of this event loop, its app, and a superuser's client."""
     app = make_app(allowed_topics=("mail",))
-    with listen("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         server = ApiServer(create_api(app), listener, handle_signals=False)
-        task = asyncio.create_task(server.run_here())
+        task = asyncio.create_task(server.run_on_current_loop())
         while not server.started:
             await asyncio.sleep(0.001)
         key = (await app.access.create_key(superuser=True)).key
         headers = {"Authorization": f"Bearer {key}"}
-        async with httpx2.AsyncClient(base_url=url_of(listener), headers=headers, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=listener_url(listener), headers=headers, timeout=30) as client:
             yield server, app, client
         server.stop()
         await task

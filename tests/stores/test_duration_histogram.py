@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.core.model import Distribution
-from tidewheel.stores.reports import bucket_of, fill, middle_of, start_of, summarise
+from tidewheel.core.reports import Distribution
+from tidewheel.stores.reports import (
+    bucket_middle,
+    bucket_of,
+    bucket_start,
+    count_in_buckets,
+    summarise_buckets,
+)
 
 durations = st.integers(0, 10**12)
 
@@ -24,13 +30,13 @@ def test_longer_durations_have_later_buckets(one: int, other: int) -> None:
 @given(st.integers(4, 10**12))
 def test_a_bucket_is_at_most_an_eighth_off(microseconds: int) -> None:
     """Its middle stands for everything in it."""
-    assert middle_of(bucket_of(microseconds)) == pytest.approx(microseconds, rel=0.125)
+    assert bucket_middle(bucket_of(microseconds)) == pytest.approx(microseconds, rel=0.125)
 
 
 @pytest.mark.parametrize("microseconds", [0, 1, 2, 3])
 def test_the_smallest_durations_are_exact(microseconds: int) -> None:
     """Below four microseconds every one has its bucket."""
-    assert middle_of(bucket_of(microseconds)) == microseconds
+    assert bucket_middle(bucket_of(microseconds)) == microseconds
 
 
 def test_negative_and_absurd_durations_fall_into_the_end_buckets() -> None:
@@ -52,14 +58,14 @@ def test_every_bucket_is_used_and_they_are_few() -> None:
 
 def test_nothing_measured_is_nothing_said() -> None:
     """No zeroes that look like measurements."""
-    assert summarise({}, 0) == Distribution()
+    assert summarise_buckets({}, 0) == Distribution()
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=200))
 def test_percentiles_are_ordered_and_close_to_the_real_ones(values: list[int]) -> None:
     """Never more than an eighth from the value at that rank; the average is exact."""
     counts = Counter(map(bucket_of, values))
-    summary = summarise(counts, sum(values))
+    summary = summarise_buckets(counts, sum(values))
     assert summary.count == len(values)
     assert summary.average == pytest.approx(sum(values) / len(values) / 1e6)
     assert summary.p50 is not None
@@ -75,8 +81,8 @@ def test_percentiles_are_ordered_and_close_to_the_real_ones(values: list[int]) -
 @given(st.integers(0, 200))
 def test_a_bucket_starts_with_the_shortest_duration_it_takes(bucket: int) -> None:
     """One microsecond less belongs to the bucket before."""
-    assert bucket_of(start_of(bucket)) == bucket
-    assert bucket == 0 or bucket_of(start_of(bucket) - 1) == bucket - 1
+    assert bucket_of(bucket_start(bucket)) == bucket
+    assert bucket == 0 or bucket_of(bucket_start(bucket) - 1) == bucket - 1
 
 
 @given(st.lists(durations))
@@ -86,4 +92,4 @@ def test_many_durations_fall_into_the_buckets_each_of_them_falls_into(many: list
     for duration in many:
         n, total = one_by_one.get(bucket_of(duration), (0, 0))
         one_by_one[bucket_of(duration)] = (n + 1, total + duration)
-    assert {bucket: (n, total) for bucket, n, total in fill(many)} == one_by_one
+    assert {bucket: (n, total) for bucket, n, total in count_in_buckets(many)} == one_by_one

@@ -12,13 +12,13 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
-    HoldsText,
     InState,
     Not,
 )
-from tidewheel.core.model import JobFilter, Shown, State
-from tidewheel.stores.query_plan import MOST, alternatives
+from tidewheel.core.model import DerivedState, JobFilter, State
+from tidewheel.stores.query_plan import MAX_ALTERNATIVES, split_filter
 from tidewheel.testing.agreement.strategies import conditions
 
 FAILED, CANCELLED, RUNNING = (InState(state) for state in (State.FAILED, State.CANCELLED, State.RUNNING))
@@ -32,20 +32,20 @@ def _worker(name: str) -> Condition:
     return Compare(Field.WORKER, Comparison.EQUAL, name)
 
 
-def _said(where: JobFilter) -> list[tuple[str | None, State | Shown | None]]:
-    return [(one.topic, one.state) for one in alternatives(where)]
+def _said(where: JobFilter) -> list[tuple[str | None, State | DerivedState | None]]:
+    return [(one.topic, one.state) for one in split_filter(where)]
 
 
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
         (AnyOf((FAILED, CANCELLED)), [(None, State.FAILED), (None, State.CANCELLED)]),
-        (AllOf((AnyOf((FAILED, RUNNING)), HoldsText("x"))), [(None, State.RUNNING), (None, State.FAILED)]),
+        (AllOf((AnyOf((FAILED, RUNNING)), ContainsText("x"))), [(None, State.RUNNING), (None, State.FAILED)]),
         (Not(AnyOf((FAILED, CANCELLED))), [(None, state) for state in list(State)[:3]]),
-        (AnyOf((InState(Shown.RETRYING), InState(Shown.DELAYED))), [(None, State.PENDING)]),
-        (AnyOf((InState(Shown.CLAIMED), FAILED)), [(None, State.RUNNING), (None, State.FAILED)]),
-        (Not(InState(Shown.CLAIMED)), [(None, None)]),
-        (AnyOf((FAILED, HoldsText("x"))), [(None, None)]),
+        (AnyOf((InState(DerivedState.RETRYING), InState(DerivedState.DELAYED))), [(None, State.PENDING)]),
+        (AnyOf((InState(DerivedState.CLAIMED), FAILED)), [(None, State.RUNNING), (None, State.FAILED)]),
+        (Not(InState(DerivedState.CLAIMED)), [(None, None)]),
+        (AnyOf((FAILED, ContainsText("x"))), [(None, None)]),
         (_worker("anna"), [(None, state) for state in list(State)[1:]]),
         (Not(_worker("anna")), [(None, None)]),
         (_worker(""), [(None, None)]),
@@ -56,11 +56,11 @@ def _said(where: JobFilter) -> list[tuple[str | None, State | Shown | None]]:
         (AnyOf((_topic("a"), Compare(Field.TOPIC, Comparison.CONTAINS, "b"))), [(None, None)]),
         (AnyOf((_topic("a"), FAILED)), [(None, None)]),
         (Not(_topic("a")), [(None, None)]),
-        (_topic(*map(str, range(MOST + 1))), [(None, None)]),
-        (AllOf((_topic(*map(str, range(MOST))), AnyOf((FAILED, RUNNING)))),
-         [(topic, None) for topic in sorted(map(str, range(MOST)))]),
+        (_topic(*map(str, range(MAX_ALTERNATIVES + 1))), [(None, None)]),
+        (AllOf((_topic(*map(str, range(MAX_ALTERNATIVES))), AnyOf((FAILED, RUNNING)))),
+         [(topic, None) for topic in sorted(map(str, range(MAX_ALTERNATIVES)))]),
         (AllOf((FAILED, Not(FAILED))), []),
-        (AllOf((FAILED, InState(Shown.DELAYED))), []),
+        (AllOf((FAILED, InState(DerivedState.DELAYED))), []),
         (ComparePayload((), Comparison.EQUAL, 1), [(None, None)]),
     ],
 )  # fmt: skip
@@ -73,21 +73,21 @@ def test_what_can_be_one_of_a_few_becomes_a_filter_each(
 
 def test_fields_that_are_told_are_not_asked_again() -> None:
     """They are what is walked through already."""
-    where = JobFilter(topic="c", state=Shown.DELAYED, condition=AllOf((_topic("a", "b"), FAILED)))
-    assert alternatives(where) == [where]
-    assert alternatives(JobFilter(topic="c")) == [JobFilter(topic="c")]
+    where = JobFilter(topic="c", state=DerivedState.DELAYED, condition=AllOf((_topic("a", "b"), FAILED)))
+    assert split_filter(where) == [where]
+    assert split_filter(JobFilter(topic="c")) == [JobFilter(topic="c")]
 
 
 def test_jobs_without_a_key_have_no_index_to_walk() -> None:
     """A filter cannot ask for what is missing."""
     keys = AnyOf(tuple(Compare(Field.KEY, Comparison.EQUAL, key) for key in ("k", "")))
-    assert alternatives(JobFilter(condition=keys)) == [JobFilter(condition=keys)]
+    assert split_filter(JobFilter(condition=keys)) == [JobFilter(condition=keys)]
 
 
 @given(condition=conditions)
 @settings(max_examples=100)
 def test_there_are_never_too_many_and_no_two_are_the_same(condition: Condition) -> None:
     """Whether these are the right ones is told by the stores, which are compared with each other."""
-    found = alternatives(JobFilter(condition=condition))
-    assert len(found) <= MOST
+    found = split_filter(JobFilter(condition=condition))
+    assert len(found) <= MAX_ALTERNATIVES
     assert len({(one.topic, one.key, one.correlation_id, one.state) for one in found}) == len(found)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import tidewheel.stores
-from tidewheel.core.model import Shown, State
-from tidewheel.stores.sql_files import Queries
+from tidewheel.core.model import DerivedState, State
+from tidewheel.stores.sql_files import SqlFile
 
 STORES = Path(tidewheel.stores.__file__).parent
 FILES = [
@@ -38,12 +38,12 @@ class Usage:
             module = importlib.import_module(
                 f"tidewheel.stores.{store}.{path.stem}".removesuffix(".__init__")
             )
-            files = {name: value for name, value in vars(module).items() if isinstance(value, Queries)}
+            files = {name: value for name, value in vars(module).items() if isinstance(value, SqlFile)}
             for queries in files.values():
                 self.names.setdefault(_file_of(queries), set(queries.names()))
             self._read(path.name, tree, files)
 
-    def _read(self, file: str, tree: ast.Module, files: dict[str, Queries]) -> None:
+    def _read(self, file: str, tree: ast.Module, files: dict[str, SqlFile]) -> None:
         for node in ast.walk(tree):
             match node:
                 case ast.Subscript(value=ast.Name(id=name), slice=key) if name in files:
@@ -51,7 +51,7 @@ class Usage:
                 case ast.Attribute(value=ast.Name(id=name), attr="names") if name in files:
                     self.used.setdefault(_file_of(files[name]), set()).update(files[name].names())
 
-    def _use(self, place: str, tree: ast.Module, queries: Queries, key: ast.expr) -> None:
+    def _use(self, place: str, tree: ast.Module, queries: SqlFile, key: ast.expr) -> None:
         names = set(queries.names())
         used = self.used.setdefault(_file_of(queries), set())
         match key:
@@ -70,7 +70,7 @@ class Usage:
         self.unknown += [f"{place}: {name}" for name in sorted(said - names)]
 
 
-def _file_of(queries: Queries) -> str:
+def _file_of(queries: SqlFile) -> str:
     """Return the path below ``stores``, whichever package it was given with."""
     package, _, path = queries._where.partition("/")
     return f"{package.removeprefix('tidewheel.stores.').replace('.', '/')}/{path}"
@@ -86,7 +86,7 @@ def _texts(tree: ast.AST) -> set[str]:
 
 def _states(tree: ast.AST) -> set[str]:
     """States are texts, and some queries are called like the state they look for."""
-    kinds = {"State": State, "Shown": Shown}
+    kinds = {"State": State, "Shown": DerivedState}
     return {
         kinds[node.value.id][node.attr].value
         for node in ast.walk(tree)

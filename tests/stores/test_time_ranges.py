@@ -8,15 +8,22 @@ from bisect import bisect_left
 import pytest
 
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.stores.query_plan import DISORDER, SAMPLES, WALKED, Range, Sample, between
+from tidewheel.stores.query_plan import (
+    MAX_CLOCK_DISORDER,
+    MAX_SCANNED_NUMBERS,
+    SAMPLES_PER_ROUND,
+    NumberRange,
+    Sample,
+    find_number_range,
+)
 
 HOUR = 3600 * MICROSECONDS
 
 
-def _told(jobs: list[Sample], after: int | None, before: int | None) -> tuple[Range, int]:
+def _told(jobs: list[Sample], after: int | None, before: int | None) -> tuple[NumberRange, int]:
     """What it comes to for these jobs, and how many times it wanted to look."""
     numbers = [job.number for job in jobs]
-    asking = between(after, before)
+    asking = find_number_range(after, before)
     looks = 0
     try:
         wanted = next(asking)
@@ -26,7 +33,9 @@ def _told(jobs: list[Sample], after: int | None, before: int | None) -> tuple[Ra
                 found = [jobs[0], jobs[-1]] if jobs else []
             else:
                 first, last = wanted
-                places = (first + (last - first) * i // (SAMPLES - 1) for i in range(SAMPLES))
+                places = (
+                    first + (last - first) * i // (SAMPLES_PER_ROUND - 1) for i in range(SAMPLES_PER_ROUND)
+                )
                 found = [jobs[bisect_left(numbers, place)] for place in places]
             wanted = asking.send(found)
     except StopIteration as told:
@@ -45,7 +54,7 @@ def _jobs(disorder: int, *, seed: int) -> list[Sample]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("disorder", [0, HOUR // 2, DISORDER])
+@pytest.mark.parametrize("disorder", [0, HOUR // 2, MAX_CLOCK_DISORDER])
 def test_every_job_of_the_time_is_between_the_numbers(disorder: int, seed: int) -> None:
     """Also those whose clock was up to an hour behind."""
     jobs = _jobs(disorder, seed=seed)
@@ -67,13 +76,13 @@ def test_little_is_walked_through_and_few_looks_are_needed() -> None:
     (above, below), looks = _told(jobs, after, before)
     assert above is not None
     assert below is not None
-    assert below - above <= 10_000 + 2 * (DISORDER // (3 * MICROSECONDS) + WALKED)
+    assert below - above <= 10_000 + 2 * (MAX_CLOCK_DISORDER // (3 * MICROSECONDS) + MAX_SCANNED_NUMBERS)
     assert looks <= 6
-    assert _told(jobs, 10**18, None)[0] == Range(299_999, None), "after all of them: none is left"
-    assert _told(jobs, None, -DISORDER)[0] == Range(None, 1)
+    assert _told(jobs, 10**18, None)[0] == NumberRange(299_999, None), "after all of them: none is left"
+    assert _told(jobs, None, -MAX_CLOCK_DISORDER)[0] == NumberRange(None, 1)
 
 
 def test_few_jobs_are_not_looked_at_twice() -> None:
     """Walking through them is as quick."""
-    assert _told([], 0, 1) == (Range(), 1)
-    assert _told([Sample(1, 0), Sample(2, 0)], 10**18, 0) == (Range(), 1)
+    assert _told([], 0, 1) == (NumberRange(), 1)
+    assert _told([Sample(1, 0), Sample(2, 0)], 10**18, 0) == (NumberRange(), 1)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.patience import PATIENCE
-from tidewheel.stores.wakeups import LocalWakeups, WakeupHub
+from tidewheel.stores.wakeups import WakeupHub, WakeupSubscription
 
 
 async def test_a_hint_reaches_only_those_it_concerns() -> None:
@@ -24,13 +24,13 @@ async def test_a_hint_reaches_only_those_it_concerns() -> None:
             return [await one.wait(0) for one in (some, everything, results)]
 
         assert await heard() == [False, False, False]
-        hub.ready(["b", "z"])
+        hub.notify_ready(["b", "z"])
         assert await heard() == [True, True, False]
-        hub.ready(["z"])
+        hub.notify_ready(["z"])
         assert await heard() == [False, True, False]
-        hub.ready()
+        hub.notify_ready()
         assert await heard() == [True, True, False]
-        hub.finished()
+        hub.notify_finished()
         assert await heard() == [False, False, True]
 
 
@@ -39,13 +39,13 @@ async def test_a_subscription_ends_with_its_block() -> None:
     hub = WakeupHub()
     async with hub.subscribe(topics=None) as gone:
         pass
-    hub.ready(["a"])
+    hub.notify_ready(["a"])
     assert not await gone.wait(0)
 
 
 async def test_a_waiter_is_woken_from_another_thread() -> None:
     """At once, not at the end of its timeout."""
-    wakeups = LocalWakeups()
+    wakeups = WakeupSubscription()
     waiting = asyncio.ensure_future(wakeups.wait(PATIENCE))
     await asyncio.sleep(0)
     await asyncio.to_thread(wakeups.nudge)
@@ -54,7 +54,7 @@ async def test_a_waiter_is_woken_from_another_thread() -> None:
 
 async def test_a_hint_that_meets_a_cancelled_wait_is_kept() -> None:
     """The next wait hears it: a hint is never lost to a timeout elsewhere."""
-    wakeups = LocalWakeups()
+    wakeups = WakeupSubscription()
     waiting = asyncio.ensure_future(wakeups.wait(PATIENCE))
     await asyncio.sleep(0)
     wakeups.nudge()
@@ -66,7 +66,7 @@ async def test_a_hint_that_meets_a_cancelled_wait_is_kept() -> None:
 
 async def test_many_nudges_are_one_hint() -> None:
     """A flag, not a queue."""
-    wakeups = LocalWakeups()
+    wakeups = WakeupSubscription()
     for _ in range(100):
         wakeups.nudge()
     assert await wakeups.wait(0)
@@ -75,7 +75,7 @@ async def test_many_nudges_are_one_hint() -> None:
 
 def test_a_subscription_can_be_waited_on_by_one_loop_after_another() -> None:
     """It belongs to no event loop."""
-    wakeups = LocalWakeups()
+    wakeups = WakeupSubscription()
     assert not asyncio.run(wakeups.wait(0.001))
     wakeups.nudge()
     assert asyncio.run(wakeups.wait(0))
@@ -83,7 +83,7 @@ def test_a_subscription_can_be_waited_on_by_one_loop_after_another() -> None:
 
 def test_a_nudge_survives_a_listener_whose_loop_is_gone() -> None:
     """Whoever enqueues must not suffer for a thread that died."""
-    wakeups = LocalWakeups()
+    wakeups = WakeupSubscription()
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(wakeups.wait(PATIENCE))
     loop.run_until_complete(asyncio.sleep(0))
@@ -103,7 +103,7 @@ async def test_no_hint_is_missed_under_a_storm_of_them() -> None:
         nonlocal counter
         for _ in range(2000):
             counter += 1
-            hub.ready(["a"])
+            hub.notify_ready(["a"])
         done.set()
 
     async with hub.subscribe(topics=["a"]) as wakeups:

@@ -8,7 +8,7 @@ import pytest
 
 from tidewheel import BY_PAYLOAD, Alias, ConfigurationError, InvalidPayload, Tidewheel
 from tidewheel.core.model import BodyFormat
-from tidewheel.tasks.annotations import Check
+from tidewheel.tasks.annotations import ValueCheck
 
 
 def no_vowels(text: str) -> None:
@@ -86,13 +86,16 @@ async def test_a_rule_is_asked_at_enqueue_and_again_before_the_handler_runs(app:
 
     @app.task
     def shout(
-        text: Annotated[str, Check(no_vowels)], end: Annotated[str, Check(no_vowels)] = "ouch"
+        text: Annotated[str, ValueCheck(no_vowels)], end: Annotated[str, ValueCheck(no_vowels)] = "ouch"
     ) -> None: ...
 
     async with app:
         with pytest.raises(InvalidPayload, match=r"text: has a vowel in it \('loud'\)") as refusal:
             await shout.enqueue(text="loud")
-        assert refusal.value.kept == "payload does not fit task 'shout': text: has a vowel in it"
+        assert (
+            refusal.value.message_without_value
+            == "payload does not fit task 'shout': text: has a vowel in it"
+        )
         assert refusal.value.places == (("/text", "has a vowel in it"),)
         assert (await app.count()).total == 0
     with pytest.raises(InvalidPayload, match="end: has a vowel"):

@@ -43,8 +43,8 @@ def test_a_source_that_fails_in_the_middle_leaves_no_task_behind() -> None:
     with pytest.raises(ConfigurationError, match="the name 'greet' is given to two tasks"):
         app.include(SimpleNamespace(register=greetings), word="Ahoy", fail=True)
     assert list(app.registry.tasks) == ["wave"]
-    assert app.registry.on_topic("greetings") == (wave,)
-    assert app.registry.named("greet") is None
+    assert app.registry.tasks_on_topic("greetings") == (wave,)
+    assert app.registry.find("greet") is None
     assert app.registry.has_callbacks
     app.include(SimpleNamespace(register=greetings), word="Ahoy")
     assert list(app.registry.tasks) == ["wave", "greet"]
@@ -63,4 +63,4 @@ def test_the_tasks_of_tidewheel_are_there_without_an_import_of_their_own() -> No
     """``import tidewheel`` is enough for ``app.include(tidewheel.builtin, …)``."""
     app = Tidewheel("memory://")
     tasks = app.include(tidewheel.builtin, roots=".")
-    assert tasks["create_file"] is app.registry.named("create_file")
+    assert tasks["create_file"] is app.registry.find("create_file")

@@ -8,11 +8,11 @@ import msgspec
 import pydantic
 
 from tidewheel import Tidewheel
-from tidewheel.tasks.task_schemas import task_types
+from tidewheel.tasks.task_schemas import task_types_document
 
 
 def schemas(app: Tidewheel) -> dict[str, Any]:
-    document = task_types(app.registry)
+    document = task_types_document(app.registry)
     assert (document["openapi"], document["paths"]) == ("3.1.0", {})
     found: dict[str, Any] = document["components"]["schemas"]
     return found

@@ -14,8 +14,8 @@ from tidewheel import Cancel, Context, Fail, Retry, Snooze, Tidewheel
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import ClaimRequest, Enqueued, Lane, NewJob, RescuedJob, State
 from tidewheel.settings import load_settings
-from tidewheel.telemetry.metric_counters import MOST_PAIRS, MOST_TASKS, Metrics
-from tidewheel.telemetry.samples import BUCKETS, DURATION, Sample, added_up, one, text
+from tidewheel.telemetry.metric_counters import MAX_TASK_TOPIC_PAIRS, MAX_TASKS, MetricCounters
+from tidewheel.telemetry.samples import BUCKETS, DURATION, Sample, format_prometheus, make_sample, sum_samples
 from tidewheel.telemetry.telemetry import Telemetry
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.worker.observers import Observers
@@ -97,7 +97,7 @@ async def test_leases_that_are_lost_and_jobs_that_end_with_them_are_counted() ->
         await late.options(expires=5).enqueue()
         lane = (Lane("work", "work"),)
         claim = await app.store.claim(ClaimRequest("dead", lane, limit=1, lease_seconds=2))
-        await app.store.start([claim.jobs[0].lease])
+        await app.store.mark_started([claim.jobs[0].lease])
         clock.advance(10)
         await app.store.rescue()
         found = told(app)
@@ -108,7 +108,7 @@ async def test_leases_that_are_lost_and_jobs_that_end_with_them_are_counted() ->
 
 async def test_pruned_jobs_are_counted_by_state() -> None:
     """As the pruner of a worker removes them."""
-    clock, metrics = FrozenClock(), Metrics()
+    clock, metrics = FrozenClock(), MetricCounters()
     async with Tidewheel("memory://", clock=clock, retention=60) as app:
 
         @app.task(max_attempts=1)
@@ -118,8 +118,8 @@ async def test_pruned_jobs_are_counted_by_state() -> None:
         await work.enqueue_many([{"number": number} for number in range(3)])
         await app.run_until_idle()
         clock.advance(61)
-        await Pruner(app.store, clock, Observers(None, metrics, clock)).work_off()
-    found = scrape(text(metrics.samples()))
+        await Pruner(app.store, clock, Observers(None, metrics, clock)).prune_backlog()
+    found = scrape(format_prometheus(metrics.samples()))
     assert found["tidewheel_jobs_pruned_total", "completed"] == 2
     assert found["tidewheel_jobs_pruned_total", "failed"] == 1
     assert found["tidewheel_jobs_pruned_total", "cancelled"] == 0
@@ -127,30 +127,32 @@ async def test_pruned_jobs_are_counted_by_state() -> None:
 
 def test_too_many_names_are_counted_together() -> None:
     """A name per customer must not become a series per customer."""
-    metrics = Metrics()
-    metrics.submitted(*new_jobs(*(f"t{index}" for index in range(MOST_PAIRS + 50))))
+    metrics = MetricCounters()
+    metrics.count_submitted(*new_jobs(*(f"t{index}" for index in range(MAX_TASK_TOPIC_PAIRS + 50))))
     rescued = [
         RescuedJob(new_id(), "t", f"t{index}", "root", None, 1, "ada", State.FAILED, "worker_lost")
-        for index in range(MOST_TASKS + 50)
+        for index in range(MAX_TASKS + 50)
     ]
-    metrics.rescued(rescued)
-    found = scrape(text(metrics.samples()))
+    metrics.count_rescued(rescued)
+    found = scrape(format_prometheus(metrics.samples()))
     assert found["tidewheel_jobs_submitted_total", "other", "other"] == 50
     assert found["tidewheel_jobs_completed_total", "other", "failed"] == 50
-    assert len([key for key in found if key[0] == "tidewheel_jobs_submitted_total"]) == MOST_PAIRS + 1
+    assert (
+        len([key for key in found if key[0] == "tidewheel_jobs_submitted_total"]) == MAX_TASK_TOPIC_PAIRS + 1
+    )
     assert sum(value for key, value in found.items() if key[0] == "tidewheel_jobs_completed_total") == (
-        MOST_TASKS + 50
+        MAX_TASKS + 50
     )
 
 
 def test_threads_lose_no_count() -> None:
     """Enqueued from eight threads at once."""
-    metrics = Metrics()
+    metrics = MetricCounters()
     jobs, answers = new_jobs("t")
 
     def enqueue() -> None:
         for _ in range(2000):
-            metrics.submitted(jobs, answers)
+            metrics.count_submitted(jobs, answers)
 
     threads = [threading.Thread(target=enqueue) for _ in range(8)]
     for thread in threads:
@@ -164,8 +166,8 @@ def test_threads_lose_no_count() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_begins_with_nothing() -> None:
     """Its parent tells what the parent has counted, also when a lock was held at the fork."""
-    metrics = Metrics()
-    metrics.submitted(*new_jobs("t"))
+    metrics = MetricCounters()
+    metrics.count_submitted(*new_jobs("t"))
     with metrics._lock:
         child = os.fork()
         if child == 0:
@@ -187,7 +189,7 @@ def test_it_is_counted_where_somebody_can_ask(setting: bool | None, served: bool
     """The setting has the last word; without it whoever serves the metrics switches them on."""
     telemetry = Telemetry(load_settings({"metrics": setting}, environment={}))
     if served:
-        telemetry.served()
+        telemetry.count_if_allowed()
     assert (telemetry.metrics is not None) is counts
     assert telemetry.off is not counts
 
@@ -204,8 +206,8 @@ async def test_nothing_is_made_for_those_who_do_not_ask() -> None:
         assert app.telemetry.off
         await work.enqueue()
         await worker.run_until_idle()
-        assert worker.queue is None
-        assert app.telemetry.counted() == []
+        assert worker.queue_snapshot is None
+        assert app.telemetry.counter_samples() == []
 
 
 # -- text ---------------------------------------------------------------------------------------------------
@@ -213,14 +215,14 @@ async def test_nothing_is_made_for_those_who_do_not_ask() -> None:
 
 def test_labels_are_escaped() -> None:
     """A quote, a backslash or a line feed in a name ends neither the label nor the line."""
-    written = text([Sample("tidewheel_worker_slots", ('a"b\\c\nd',), (3.0,))])
+    written = format_prometheus([Sample("tidewheel_worker_slots", ('a"b\\c\nd',), (3.0,))])
     assert written.splitlines()[-1] == r'tidewheel_worker_slots{worker="a\"b\\c\nd"} 3'
 
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
     """``le`` is inclusive; the last bucket has no end."""
     values = (1.0, *(0.0,) * (len(BUCKETS) - 1), 2.0, 7300.5)
-    found = scrape(text([Sample(DURATION.name, ("work",), values)]))
+    found = scrape(format_prometheus([Sample(DURATION.name, ("work",), values)]))
     assert found["tidewheel_job_duration_seconds_bucket", "work", "0.001"] == 1
     assert found["tidewheel_job_duration_seconds_bucket", "work", "3600"] == 1
     assert found["tidewheel_job_duration_seconds_bucket", "work", "+Inf"] == 3
@@ -233,8 +235,10 @@ def test_series_of_several_processes_are_added_up() -> None:
     from tidewheel.telemetry.samples import LEASES_LOST
 
     histogram: Any = (DURATION.name, ("work",), (1.0, 2.0, 0.5))
-    assert added_up([one(LEASES_LOST, 1), Sample(*histogram), one(LEASES_LOST, 2), Sample(*histogram)]) == [
-        one(LEASES_LOST, 3),
+    assert sum_samples(
+        [make_sample(LEASES_LOST, 1), Sample(*histogram), make_sample(LEASES_LOST, 2), Sample(*histogram)]
+    ) == [
+        make_sample(LEASES_LOST, 3),
         Sample(DURATION.name, ("work",), (2.0, 4.0, 1.0)),
     ]
 

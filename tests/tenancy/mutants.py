@@ -21,7 +21,7 @@ import pytest
 import tidewheel.stores
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.protocol import Store
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 
 STORES = Path(tidewheel.stores.__file__).parent
 
@@ -184,7 +184,7 @@ class StatementMutant(Mutant):
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        before = Queries(f"tidewheel.stores.{self.store}", f"sql/{self.file}")[self.statement]
+        before = SqlFile(f"tidewheel.stores.{self.store}", f"sql/{self.file}")[self.statement]
         after = before[: self.start] + self.without + before[self.start + len(self.text) :]
         # Without the predicate the index of tenants could not serve, and SQLite would refuse the statement.
         after = after.replace("INDEXED BY {index}", "").replace("{hint}", "")
@@ -195,7 +195,7 @@ class StatementMutant(Mutant):
             if not name.startswith(f"tidewheel.stores.{self.store}."):
                 continue
             for attribute, value in list(vars(module).items()):
-                if isinstance(value, Queries) and value._where.endswith(f"/{self.file}"):
+                if isinstance(value, SqlFile) and value._where.endswith(f"/{self.file}"):
                     undo.append((value._statements, self.statement, before))
                     value._statements[self.statement] = after
                 elif isinstance(value, str) and old in value:  # put together when the module was imported
@@ -211,7 +211,7 @@ class StatementMutant(Mutant):
 
 def _statement_mutants(store: str, pattern: re.Pattern[str]) -> Iterator[Mutant]:
     for path in sorted((STORES / store / "sql").glob("*.sql")):
-        queries = Queries(f"tidewheel.stores.{store}", f"sql/{path.name}")
+        queries = SqlFile(f"tidewheel.stores.{store}", f"sql/{path.name}")
         for name in queries.names():
             for number, found in enumerate(pattern.finditer(queries[name]), 1):
                 without = _WITHOUT.get(found[0], "true")

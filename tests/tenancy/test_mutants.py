@@ -23,10 +23,11 @@ from tests.stores.all_stores.urls import PACKED, STORES, made
 from tests.tenancy.mutants import STORES as SOURCES
 from tests.tenancy.mutants import Mutant, mutants
 from tidewheel.errors import LimitExceeded
-from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.stores.bounds import StoreLimits
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance import tenants
-from tidewheel.testing.conformance.helpers import job, put
+from tidewheel.testing.conformance.helpers import enqueue_one, job
 
 AT_LEAST = {"memory": 9, "sqlite": 27, "postgres": 32}
 """How many predicates there are. More are welcome; fewer mean that one was lost, or is not found any more."""
@@ -126,9 +127,9 @@ async def _run_suite(
     for test in SUITE:
         at(test)
         await _run(test, store, clock)
-    await put(limited, "limited", key="k", tenant="another")
+    await enqueue_one(limited, "limited", key="k", tenant="another")
     with pytest.raises(LimitExceeded):
-        await put(limited, "limited", key="k", tenant="mine")
+        await enqueue_one(limited, "limited", key="k", tenant="mine")
     with pytest.raises(LimitExceeded):
         await limited.enqueue([job("at-once", key="k", tenant=tenant) for tenant in ("another", "mine")])
 

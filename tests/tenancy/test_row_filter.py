@@ -19,13 +19,13 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
-    HoldsText,
     InState,
     Not,
 )
-from tidewheel.core.model import Shown, State
-from tidewheel.stores import protocol
+from tidewheel.core.model import DerivedState, State
+from tidewheel.stores.bounds import MAX_COUNT
 
 TENANT = SecurityContext("acme")
 EQUAL = Comparison.EQUAL
@@ -35,7 +35,7 @@ MINE: dict[str, Condition] = {
     "task": Compare(Field.TASK, EQUAL, "mine"),
     "user": Compare(Field.USER_ID, EQUAL, "me"),
     "payload": ComparePayload(("owner",), EQUAL, "me"),
-    "text": HoldsText('"me"'),
+    "text": ContainsText('"me"'),
 }
 """Rules that leave the same jobs."""
 
@@ -129,7 +129,7 @@ async def test_a_rule_about_states_is_told_by_the_time_of_the_store(app: Tidewhe
     with acting_as(TENANT):
         later = await app.enqueue("mine", {"owner": "me"}, delay=600)
         now = await app.enqueue("mine", {"owner": "me"})
-    with acting_as(replace(TENANT, only=InState(Shown.DELAYED))):
+    with acting_as(replace(TENANT, only=InState(DerivedState.DELAYED))):
         assert [job.id for job in await app.jobs()] == [later.id]
         assert (await app.get(later.id)).id == later.id
         with pytest.raises(JobNotFound):
@@ -158,9 +158,9 @@ async def test_statistics_under_a_row_filter_say_when_they_are_not_all(
     await _fill(app)
     from tidewheel.client import visibility
 
-    monkeypatch.setattr(visibility, "COUNT_LIMIT", 1)
+    monkeypatch.setattr(visibility, "MAX_COUNT", 1)
     with acting_as(replace(TENANT, only=MINE["user"])):
         stats = await app.stats()
         assert (stats.pending, stats.exact) == (1, False)
         assert [(topic.pending, topic.exact) for topic in await app.topics()] == [(1, False)]
-    assert protocol.COUNT_LIMIT == 10_000
+    assert MAX_COUNT == 10_000

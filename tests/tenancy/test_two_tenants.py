@@ -51,13 +51,13 @@ async def test_neither_tenant_can_tell_that_the_other_exists(name: str, tmp_path
 
 async def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is not blind: an app that forgets the tenant of a single verb is caught."""
-    original = job_actions.get
+    original = job_actions.get_visible_job
 
     async def forgetful(store: Store, job_id: object, tenant: str | None) -> object:
         del tenant
         return await original(store, job_id, None)  # type: ignore[arg-type]  # a UUID
 
-    monkeypatch.setattr(job_actions, "get", forgetful)
+    monkeypatch.setattr(job_actions, "get_visible_job", forgetful)
     async with _pair("memory://") as pair:
         with pytest.raises(AssertionError, match="would be told otherwise"):
             await pair.run(OPERATIONS)

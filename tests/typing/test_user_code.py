@@ -330,7 +330,7 @@ async def counted(tenant: str) -> int:
     with acting_as(SecurityContext(tenant, user_id="ada")) as context:
         reveal_type(context)  # reveals: SecurityContext | None
         reveal_type(SecurityContext.current())  # reveals: SecurityContext | None
-        reveal_type(await app.topics(tenant=tenant))  # reveals: list[tidewheel.core.model.TopicStats]
+        reveal_type(await app.topics(tenant=tenant))  # reveals: list[tidewheel.core.reports.TopicStats]
         acting_as(tenant)  # refused: arg-type
         return (await app.count()).total
 

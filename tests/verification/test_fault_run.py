@@ -21,47 +21,47 @@ from tests.patience import PATIENCE
 from tests.servers import PostgresServer
 from tidewheel.errors import InvalidInput, StoreError
 from tidewheel.verification import process_group
-from tidewheel.verification.fault_run import Outcome, Plan, verify
-from tidewheel.verification.history import Died, Event, ListRecorder, read_history
-from tidewheel.verification.process_group import Crew, Role
+from tidewheel.verification.fault_run import FaultRunPlan, FaultRunResult, verify
+from tidewheel.verification.history import Event, ListRecorder, ProcessEnded, read_history
+from tidewheel.verification.process_group import ProcessGroup, Role
 
 # Trouble comes often, so that a few seconds have some of each kind. More is for the soak.
-PLAN = Plan(seconds=7.0, seed=3, trouble_every=0.4, workers=2, producers=1, pause=0.004)
+PLAN = FaultRunPlan(seconds=7.0, seed=3, fault_interval=0.4, workers=2, producers=1, pause=0.004)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every process that a crew starts."""
     processes: list[subprocess.Popen[bytes]] = []
-    spawn = Crew._spawn
+    spawn = ProcessGroup._spawn
 
-    def noted(crew: Crew, name: str) -> subprocess.Popen[bytes]:
+    def noted(crew: ProcessGroup, name: str) -> subprocess.Popen[bytes]:
         processes.append(spawn(crew, name))
         return processes[-1]
 
-    monkeypatch.setattr(Crew, "_spawn", noted)
+    monkeypatch.setattr(ProcessGroup, "_spawn", noted)
     return processes
 
 
-async def sweep(sweep_once: Callable[[Plan], Awaitable[Outcome]]) -> Outcome:
+async def sweep(sweep_once: Callable[[FaultRunPlan], Awaitable[FaultRunResult]]) -> FaultRunResult:
     """One in which a worker died with jobs in its hands. On a busy machine those that are killed may all have
     been waiting for some; then there is another.
     """
     for seed in (PLAN.seed, 4, 5):
         outcome = await sweep_once(replace(PLAN, seed=seed))
-        if outcome.report.recovery.orphans or not outcome.kept:
+        if outcome.report.recovery.orphans or not outcome.promises_kept:
             break
     return outcome
 
 
-def check_outcome(outcome: Outcome, started: list[subprocess.Popen[bytes]], places: list[str]) -> None:
+def check_outcome(outcome: FaultRunResult, started: list[subprocess.Popen[bytes]], places: list[str]) -> None:
     report = outcome.report
     assert report.violations == []
-    assert outcome.kept
+    assert outcome.promises_kept
     assert places == [outcome.place]
-    killed = report.troubles["worker killed"]
+    killed = report.faults["worker killed"]
     assert killed > 0
-    assert len(report.troubles) >= 3, report.troubles
+    assert len(report.faults) >= 3, report.faults
     assert report.recovery.orphans > 0
     for name in ("enqueues ok", "jobs completed", "jobs run more than once", "endings accepted"):
         assert report.counts[name] > 0, name
@@ -77,7 +77,7 @@ async def test_a_sweep_on_sqlite(tmp_path: Path, started: list[subprocess.Popen[
     watched: list[tuple[str, float]] = []
     kept = tmp_path / "kept"
 
-    async def once(plan: Plan) -> Outcome:
+    async def once(plan: FaultRunPlan) -> FaultRunResult:
         for seen in (places, watched, started):
             seen.clear()
         shutil.rmtree(kept, ignore_errors=True)
@@ -97,7 +97,9 @@ async def test_a_sweep_on_sqlite(tmp_path: Path, started: list[subprocess.Popen[
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert len(list(kept.glob("*.jsonl"))) == len(started) + 1
-    assert sum(isinstance(event, Died) for event in read_history(kept.glob("*.jsonl"))) >= len(started)
+    assert sum(isinstance(event, ProcessEnded) for event in read_history(kept.glob("*.jsonl"))) >= len(
+        started
+    )
 
 
 async def test_a_sweep_on_postgresql(
@@ -106,7 +108,7 @@ async def test_a_sweep_on_postgresql(
     """The same with a server that throws everybody out; the schema is gone."""
     places: list[str] = []
 
-    async def once(plan: Plan) -> Outcome:
+    async def once(plan: FaultRunPlan) -> FaultRunResult:
         for seen in (places, started):
             seen.clear()
         return await verify(postgres.url(), plan, begun=places.append, watch=lambda _what, _share: None)
@@ -119,12 +121,12 @@ async def test_a_sweep_on_postgresql(
 @pytest.mark.parametrize(
     ("url", "plan", "said"),
     [
-        ("memory://", Plan(), "out of reach for other processes"),
-        ("sqlite:///jobs.db", Plan(seconds=1), "seconds is 1; 5 to 86,400 are possible"),
-        ("sqlite:///jobs.db", Plan(seconds=1e6), "seconds is 1,000,000"),
+        ("memory://", FaultRunPlan(), "out of reach for other processes"),
+        ("sqlite:///jobs.db", FaultRunPlan(seconds=1), "seconds is 1; 5 to 86,400 are possible"),
+        ("sqlite:///jobs.db", FaultRunPlan(seconds=1e6), "seconds is 1,000,000"),
     ],
 )
-async def test_what_cannot_be_swept_is_refused(url: str, plan: Plan, said: str) -> None:
+async def test_what_cannot_be_swept_is_refused(url: str, plan: FaultRunPlan, said: str) -> None:
     """Before anything is started."""
     with pytest.raises(InvalidInput, match=said):
         await verify(url, plan, begun=pytest.fail, watch=lambda _what, _share: None)
@@ -148,33 +150,35 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-async def crew(tmp_path: Path, events: list[Event]) -> AsyncIterator[Crew]:
+async def crew(tmp_path: Path, events: list[Event]) -> AsyncIterator[ProcessGroup]:
     """On a file, with nobody in it yet; whoever is left at the end is killed."""
 
     async def url_for(_: str) -> str:
         return f"sqlite:///{tmp_path}/jobs.db"
 
     recorder = ListRecorder(events, "sweep", time.monotonic)
-    crew = Crew(tmp_path, recorder, url_for=url_for, lease=2.0, seed=1, pause=0.02)
+    crew = ProcessGroup(tmp_path, recorder, url_for=url_for, lease=2.0, seed=1, pause=0.02)
     yield crew
     crew.kill_all()
 
 
-async def test_one_that_was_killed_is_replaced_and_no_problem(crew: Crew, events: list[Event]) -> None:
+async def test_one_that_was_killed_is_replaced_and_no_problem(
+    crew: ProcessGroup, events: list[Event]
+) -> None:
     """By one with another name: histories tell them apart."""
     member = await crew.start("producer")
     crew.kill(member)
     assert not member.alive
-    assert [event.by for event in events if isinstance(event, Died)] == [member.name]
-    await crew.replace_the_dead()
-    [other] = crew.members
+    assert [event.process for event in events if isinstance(event, ProcessEnded)] == [member.name]
+    await crew.replace_ended()
+    [other] = crew.processes
     assert other.working
     assert (member.name, other.name) == ("producer-1", "producer-2")
     assert crew.problems == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files have no modes there")
-async def test_what_a_sweep_writes_is_for_its_owner_alone(crew: Crew, tmp_path: Path) -> None:
+async def test_what_a_sweep_writes_is_for_its_owner_alone(crew: ProcessGroup, tmp_path: Path) -> None:
     """The file, histories and logs: errors quote payloads and URLs, and ``--keep`` may name any directory."""
     before = os.umask(0o022)
     try:
@@ -191,7 +195,7 @@ async def test_what_a_sweep_writes_is_for_its_owner_alone(crew: Crew, tmp_path: 
 
 @pytest.mark.parametrize("role", ["producer", "worker"])
 async def test_one_that_is_told_to_stop_does(
-    crew: Crew, tmp_path: Path, events: list[Event], role: Role
+    crew: ProcessGroup, tmp_path: Path, events: list[Event], role: Role
 ) -> None:
     """As a deployment ends it: by itself, and well."""
     member = await crew.start(role)
@@ -201,35 +205,35 @@ async def test_one_that_is_told_to_stop_does(
     await crew.stop(member)
     assert member.popen.returncode == 0
     assert crew.problems == []
-    assert [event.by for event in events if isinstance(event, Died)] == [member.name]
+    assert [event.process for event in events if isinstance(event, ProcessEnded)] == [member.name]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="needs a signal that nobody listens to")
-async def test_one_that_ends_by_itself_is_a_problem(crew: Crew, tmp_path: Path) -> None:
+async def test_one_that_ends_by_itself_is_a_problem(crew: ProcessGroup, tmp_path: Path) -> None:
     """A worker must outlive whatever is done to its store; what it said last is passed on."""
     member = await crew.start("producer")
     (tmp_path / f"{member.name}.log").write_text("first\nlast words\n")
     os.kill(member.popen.pid, signal.SIGUSR2)
     assert await member.wait(PATIENCE)
-    await crew.replace_the_dead()
+    await crew.replace_ended()
     assert crew.problems == [f"producer-1 ended with code {-signal.SIGUSR2}: first\nlast words"]
-    assert [one.name for one in crew.members] == ["producer-2"]
+    assert [one.name for one in crew.processes] == ["producer-2"]
 
 
-async def test_one_that_cannot_start_says_why(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_cannot_start_says_why(crew: ProcessGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last words are in the error, and it is no member."""
     monkeypatch.setattr(process_group, "_PROGRAM", "import sys; sys.exit('no more memory')")
     with pytest.raises(StoreError, match="worker-1 ended: no more memory"):
         await crew.start("worker")
-    assert crew.members == []
+    assert crew.processes == []
 
 
 async def test_one_that_takes_too_long_to_start_is_given_up(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[Any]]
+    crew: ProcessGroup, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[Any]]
 ) -> None:
     """Nobody waits for ever, and nobody is left behind."""
     monkeypatch.setattr(process_group, "_PROGRAM", "import time; time.sleep(600)")
-    monkeypatch.setattr(process_group, "START_SECONDS", 0.2)
+    monkeypatch.setattr(process_group, "START_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(StoreError, match=r"worker-1 was not ready within 0\.2 s: it said nothing"):
         await crew.start("worker")
     assert [process.returncode for process in started] == [-signal.SIGKILL]

@@ -8,10 +8,10 @@ from tidewheel.core.model import Completed, Settlement
 from tidewheel.stores import create_store
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import claim, put
-from tidewheel.verification.checker import check
+from tidewheel.testing.conformance.helpers import claim_jobs, enqueue_one
+from tidewheel.verification.checker import check_history
 from tidewheel.verification.history import Event, ListRecorder
-from tidewheel.verification.job_histories import Book
+from tidewheel.verification.job_histories import HistoryIndex
 from tidewheel.verification.recording_store import RecordingStore
 
 
@@ -25,18 +25,18 @@ async def test_a_granted_and_touched_job_leaves_a_history_that_can_be_true() -> 
     inner = create_store("memory://", clock=clock)
     await inner.open()
     store = cast("Store", RecordingStore(inner, recorder))
-    job_id = await put(store, lease_seconds=30)
-    granted = await store.grant(job_id, worker="hand", lease_seconds=5)
+    job_id = await enqueue_one(store, lease_seconds=30)
+    granted = await store.claim_job(job_id, worker="hand", lease_seconds=5)
     assert granted is not None
-    assert await store.grant(job_id, worker="hand", lease_seconds=5) is None
+    assert await store.claim_job(job_id, worker="hand", lease_seconds=5) is None
     clock.advance(20)
     assert await store.touch([granted.lease], 5) == [30]
-    [[_, lease]] = Book(events).leases
+    [[_, lease]] = HistoryIndex(events).leases
     assert (lease.granted.lease, [one.seconds for one in lease.extensions]) == (30, [30])
     clock.advance(20)
-    assert await claim(store) == [], "its lease holds: nobody is told otherwise"
+    assert await claim_jobs(store) == [], "its lease holds: nobody is told otherwise"
     assert await store.settle([Settlement(granted.lease, Completed(), 1.0)]) == [True]
-    report = check(events)
+    report = check_history(events)
     # Nobody wrote down what is there in the end.
     assert [one.rule for one in report.violations] == ["acknowledged"]
     assert (report.counts["grants"], report.counts["extensions"]) == (1, 1)

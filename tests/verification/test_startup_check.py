@@ -14,12 +14,12 @@ from tests.patience import PATIENCE
 from tidewheel import Tidewheel
 from tidewheel.errors import StoreUnavailable
 from tidewheel.verification import startup_check
-from tidewheel.verification.store_checks import Finding, Level
+from tidewheel.verification.store_checks import DoctorFinding, FindingLevel
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(startup_check, "START_SECONDS", 0.0)
+    monkeypatch.setattr(startup_check, "CHECK_DELAY_SECONDS", 0.0)
     caplog.set_level(logging.INFO, "tidewheel.doctor")
 
 
@@ -70,7 +70,7 @@ async def test_what_is_wrong_is_logged_once_and_the_worker_works(
         assert warnings[0].startswith(f"wrong: {root}/a is gone, though job")
         assert not (root / "a").exists()  # it tells, and repairs nothing
         caplog.clear()
-        await startup_check.look_after_start(app)
+        await startup_check.run_startup_check(app)
         assert lines(caplog) == []  # it was somebody else's turn
         job = await app.enqueue("create_file", {"path": "b", "content": "two"})
         await job.result(timeout=PATIENCE)
@@ -82,7 +82,7 @@ async def test_it_can_be_switched_off(tmp_path: Path, caplog: pytest.LogCaptureF
     """check_on_start=False."""
     app = filing("memory://", tmp_path, check_on_start=False)
     async with app:
-        await startup_check.look_after_start(app)
+        await startup_check.run_startup_check(app)
     assert lines(caplog) == []
 
 
@@ -95,7 +95,7 @@ async def test_a_look_that_fails_harms_nobody(
     async def fail(app: Tidewheel) -> bool:
         raise error
 
-    monkeypatch.setattr(startup_check, "_is_our_turn", fail)
+    monkeypatch.setattr(startup_check, "_take_check_lock", fail)
     app = filing("memory://", tmp_path)
     async with app:
         worker = asyncio.ensure_future(app.run_worker(handle_signals=False))
@@ -118,7 +118,7 @@ async def test_a_large_store_is_not_read_as_a_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own check is left to whoever asks for it, and that is said."""
-    monkeypatch.setattr(startup_check, "LARGEST_FILE", 10)
+    monkeypatch.setattr(startup_check, "MAX_FILE_BYTES", 10)
     app = filing(f"sqlite:///{tmp_path}/jobs.db", tmp_path)
 
     async def never(self: object) -> list[str]:
@@ -131,7 +131,9 @@ async def test_a_large_store_is_not_read_as_a_whole(
 
 def test_many_problems_are_summed_up(caplog: pytest.LogCaptureFixture) -> None:
     """A log is no place for thousands of lines."""
-    startup_check._tell([Finding(Level.PROBLEM, str(number)) for number in range(25)], checked=True)
+    startup_check._log_findings(
+        [DoctorFinding(FindingLevel.PROBLEM, str(number)) for number in range(25)], checked=True
+    )
     told = [text for level, text in lines(caplog) if level == "WARNING"]
     assert len(told) == 21
     assert told[-1] == "and 5 more things are wrong; tidewheel doctor tells them"

@@ -9,12 +9,12 @@ from tidewheel import Tidewheel
 from tidewheel.admin.reports.answers import Finding, FindingKind, Severity
 from tidewheel.core.clock import SystemClock, seconds_to_microseconds
 from tidewheel.verification.store_checks import (
-    Level,
+    FindingLevel,
+    attention_findings,
+    check_open_store,
     clock_difference,
-    look_around,
-    of_attention,
-    of_clock,
-    of_newest_job,
+    clock_findings,
+    newest_job_findings,
 )
 
 
@@ -30,18 +30,20 @@ class Behind(SystemClock):
     [
         (0.2, 0.0, None),
         (-0.9, 0.0, None),
-        (1.5, 0.0, Level.DOUBT),
-        (-5.0, 0.5, Level.DOUBT),
+        (1.5, 0.0, FindingLevel.DOUBT),
+        (-5.0, 0.5, FindingLevel.DOUBT),
         (5.0, 4.5, None),
-        (90.0, 0.1, Level.PROBLEM),
-        (-3600.0, 0.1, Level.PROBLEM),
+        (90.0, 0.1, FindingLevel.PROBLEM),
+        (-3600.0, 0.1, FindingLevel.PROBLEM),
     ],
 )
 def test_a_clock_is_told_of_beyond_what_the_way_explains(
-    ahead: float, uncertain: float, level: Level | None
+    ahead: float, uncertain: float, level: FindingLevel | None
 ) -> None:
     """A second is in doubt, a minute is wrong; a slow answer proves nothing."""
-    assert [finding.level for finding in of_clock(ahead, uncertain)] == ([] if level is None else [level])
+    assert [finding.level for finding in clock_findings(ahead, uncertain)] == (
+        [] if level is None else [level]
+    )
 
 
 async def test_the_clock_of_a_server_is_compared_with_ours() -> None:
@@ -52,9 +54,9 @@ async def test_the_clock_of_a_server_is_compared_with_ours() -> None:
         app.clock = Behind()
         ahead, _ = await clock_difference(app)
         assert 3599 < ahead < 3601
-        found, _ = await look_around(app)
+        found, _ = await check_open_store(app)
         [clock] = [finding for finding in found if finding.kind == "clock"]
-        assert clock.level is Level.PROBLEM
+        assert clock.level is FindingLevel.PROBLEM
         assert "the store's clock is 1h ahead of this machine's" in clock.text
 
 
@@ -63,10 +65,10 @@ async def test_a_clock_that_was_set_back_is_told(tmp_path: object) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with Tidewheel(url) as app:
         await app.enqueue("mail")
-        assert await of_newest_job(app) == []
+        assert await newest_job_findings(app) == []
     async with Tidewheel(url, clock=Behind()) as app:
-        [finding] = await of_newest_job(app)
-        assert finding.level is Level.DOUBT
+        [finding] = await newest_job_findings(app)
+        assert finding.level is FindingLevel.DOUBT
         assert "the newest job was made 1h from now" in finding.text
 
 
@@ -82,7 +84,7 @@ def test_every_kind_of_trouble_with_the_ground_has_a_level() -> None:
         levels = []
         for severity in (Severity.WARNING, Severity.CRITICAL):
             one = Finding(kind=kind, severity=severity, title="t", explanation="E is so.", remedy="Do it")
-            levels += [finding.level for finding in of_attention([one])]
+            levels += [finding.level for finding in attention_findings([one])]
         assert (not levels) == (kind in not_the_doctors), kind
     full = Finding(
         kind=FindingKind.LITTLE_SPACE,
@@ -91,5 +93,5 @@ def test_every_kind_of_trouble_with_the_ground_has_a_level() -> None:
         explanation="It is full.",
         remedy="Go",
     )
-    [finding] = of_attention([full])
-    assert (finding.level, finding.text) == (Level.PROBLEM, "it is full; go")
+    [finding] = attention_findings([full])
+    assert (finding.level, finding.text) == (FindingLevel.PROBLEM, "it is full; go")

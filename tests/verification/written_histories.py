@@ -7,31 +7,31 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from tidewheel.verification.checker import Report, check
+from tidewheel.verification.checker import CheckReport, check_history
 from tidewheel.verification.history import (
-    AskedJob,
     CancelAnswered,
     CancelCalled,
     ClaimAnswered,
     ClaimCalled,
-    Counted,
-    Died,
-    Ended,
-    Ending,
     EnqueueAnswered,
     EnqueueCalled,
     Event,
     ExtendAnswered,
     ExtendCalled,
     Granted,
-    Held,
-    Listed,
-    Quiet,
+    HandlerEnded,
+    HandlerStarted,
+    HeldLease,
+    JobsCounted,
+    JobsListed,
+    ProcessEnded,
+    RequestedJob,
+    RequestedSettlement,
     Result,
     SettleAnswered,
     SettleCalled,
-    Started,
-    Stored,
+    StoredJob,
+    WorkloadDrained,
 )
 
 LEASE = 10.0
@@ -62,8 +62,8 @@ class Story:
     ) -> Story:
         call = next(self._calls)
         about = {"topic": "mail", "tenant": "root", **about}
-        jobs = [AskedJob(id=job(number), **about) for number in numbers]
-        self.events.append(EnqueueCalled(at=self.at, by="producer", call=call, jobs=jobs))
+        jobs = [RequestedJob(id=job(number), **about) for number in numbers]
+        self.events.append(EnqueueCalled(at=self.at, process="producer", call=call, jobs=jobs))
         self._answer(
             EnqueueAnswered,
             result,
@@ -84,7 +84,7 @@ class Story:
     ) -> Story:
         """Each grant is a job's number and its fence. If it ``takes`` long, other things happen meanwhile."""
         call = next(self._calls)
-        self.events.append(ClaimCalled(at=self.at, by=by, call=call, topics=["mail"], limit=10))
+        self.events.append(ClaimCalled(at=self.at, process=by, call=call, topics=["mail"], limit=10))
         about = {"attempt": 1, "lease": LEASE, "topic": "mail", "tenant": "root", **about}
         granted = [Granted(id=job(number), fence=fence, **about) for number, fence in grants]
         self._answer(ClaimAnswered, result, by, call, takes, grants=granted)
@@ -95,17 +95,19 @@ class Story:
         return self.claim(by, (number, fence)).run(by, number, fence).settle(by, number, fence)
 
     def run(self, by: str, number: int, fence: int, *, well: bool | None = True) -> Story:
-        self.events.append(Started(at=self.at, by=by, id=job(number), fence=fence))
+        self.events.append(HandlerStarted(at=self.at, process=by, id=job(number), fence=fence))
         if well is not None:
-            self.events.append(Ended(at=self.at, by=by, id=job(number), fence=fence, well=well))
+            self.events.append(
+                HandlerEnded(at=self.at, process=by, id=job(number), fence=fence, succeeded=well)
+            )
         return self
 
     def extend(
         self, by: str, number: int, fence: int, *, kept: bool = True, result: Result | None = Result.OK
     ) -> Story:
         call = next(self._calls)
-        held = [Held(job(number), fence)]
-        self.events.append(ExtendCalled(at=self.at, by=by, call=call, leases=held, seconds=LEASE))
+        held = [HeldLease(job(number), fence)]
+        self.events.append(ExtendCalled(at=self.at, process=by, call=call, leases=held, seconds=LEASE))
         self._answer(ExtendAnswered, result, by, call, kept=[kept])
         return self
 
@@ -121,23 +123,25 @@ class Story:
         result: Result | None = Result.OK,
     ) -> Story:
         call = next(self._calls)
-        endings = [Ending(job(number), fence, how, delay)]
-        self.events.append(SettleCalled(at=self.at, by=by, call=call, endings=endings))
+        endings = [RequestedSettlement(job(number), fence, how, delay)]
+        self.events.append(SettleCalled(at=self.at, process=by, call=call, settlements=endings))
         self._answer(SettleAnswered, result, by, call, accepted=[accepted])
         return self
 
     def cancel(self, number: int, verdict: str = "done") -> Story:
         call = next(self._calls)
-        self.events.append(CancelCalled(at=self.at, by="operator", call=call, ids=[job(number)]))
+        self.events.append(CancelCalled(at=self.at, process="operator", call=call, ids=[job(number)]))
         self._answer(CancelAnswered, Result.OK, "operator", call, verdicts=[verdict])
         return self
 
     def listed(self, tenant: str, *numbers: int) -> Story:
-        self.events.append(Listed(at=self.at, by="reader", tenant=tenant, ids=[job(one) for one in numbers]))
+        self.events.append(
+            JobsListed(at=self.at, process="reader", tenant=tenant, ids=[job(one) for one in numbers])
+        )
         return self
 
     def dies(self, by: str) -> Story:
-        self.events.append(Died(at=self.at, by=by))
+        self.events.append(ProcessEnded(at=self.at, process=by))
         return self
 
     def stored(self, number: int, state: str = "completed", fence: int = 1, **about: Any) -> Story:
@@ -151,15 +155,15 @@ class Story:
             "ended": self.at,
             **about,
         }
-        self.events.append(Stored(at=self.at, id=job(number), state=state, fence=fence, **about))
+        self.events.append(StoredJob(at=self.at, id=job(number), state=state, fence=fence, **about))
         return self
 
     def counted(self, **states: int) -> Story:
-        self.events.append(Counted(at=self.at, topic="mail", states=states))
+        self.events.append(JobsCounted(at=self.at, topic="mail", states=states))
         return self
 
     def quiet(self) -> Story:
-        self.events.append(Quiet(at=self.at))
+        self.events.append(WorkloadDrained(at=self.at))
         return self
 
     def _answer(
@@ -168,12 +172,12 @@ class Story:
         at = self.at + takes
         self.at += 0.01
         if result is Result.OK:
-            self.events.append(answered(at=at, by=by, call=call, result=result, **about))
+            self.events.append(answered(at=at, process=by, call=call, result=result, **about))
         elif result is not None:
-            self.events.append(answered(at=at, by=by, call=call, result=result))
+            self.events.append(answered(at=at, process=by, call=call, result=result))
 
-    def check(self) -> Report:
-        return check(self.events)
+    def check(self) -> CheckReport:
+        return check_history(self.events)
 
     def broken_rules(self) -> Sequence[str]:
         return sorted({violation.rule for violation in self.check().violations})

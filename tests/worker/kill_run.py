@@ -28,7 +28,7 @@ from tests.servers import DURABLE, PostgresServer
 from tests.worker.database_rows import Row, rows_of
 from tests.worker.worker_processes import Site
 from tidewheel import Tidewheel
-from tidewheel.core.model import Stats
+from tidewheel.core.reports import Stats
 from tidewheel.errors import StoreUnavailable
 
 

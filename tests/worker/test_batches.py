@@ -32,7 +32,7 @@ from tidewheel import (
 from tidewheel.core.model import BodyFormat, ClaimRequest, Lane
 from tidewheel.errors import StoreUnavailable
 from tidewheel.testing import in_memory, inline
-from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.worker.stuck_handlers import StuckHandlers
 
 
 @dataclass
@@ -604,12 +604,12 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its call goes on for the others, as it should: a worker must not make way for that."""
-    monkeypatch.setattr("tidewheel.worker.stuck_handlers.STUCK_SECONDS", 0.0)
-    monkeypatch.setattr("tidewheel.worker.lease_keeper.LONGEST_TICK", 0.05)
+    monkeypatch.setattr("tidewheel.worker.stuck_handlers.STUCK_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("tidewheel.worker.lease_keeper.MAX_TICK_SECONDS", 0.05)
     started, looked = threading.Event(), threading.Semaphore(0)
-    look = Stuck.look
+    look = StuckHandlers.check
 
-    def looking(stuck: Stuck) -> None:
+    def looking(stuck: StuckHandlers) -> None:
         look(stuck)
         looked.release()
 
@@ -624,7 +624,7 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
                 looked.acquire(timeout=PATIENCE)
             return [item.number for item in items]
 
-        monkeypatch.setattr(Stuck, "look", looking)
+        monkeypatch.setattr(StuckHandlers, "check", looking)
         jobs = await work.enqueue_many(items(3))
         async with working(app, concurrency=1) as worker:
             await until(started.is_set)

@@ -251,8 +251,8 @@ async def test_a_callback_that_hangs_is_given_up(
     app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the loop or on a thread: after a stated time its slot is free, and its job ended long before."""
-    monkeypatch.setattr(callback_runner, "CALLBACK_SECONDS", 0.05)
-    monkeypatch.setattr(callback_runner, "UNWIND_SECONDS", 0.05)
+    monkeypatch.setattr(callback_runner, "CALLBACK_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(callback_runner, "CANCEL_GRACE_SECONDS", 0.05)
     release = threading.Event()
     unwound = asyncio.Event()
 
@@ -451,7 +451,7 @@ async def test_a_worker_that_is_hurried_lets_go_of_callbacks(
     app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They get a moment, are cancelled then, and those that wait are counted in the log."""
-    monkeypatch.setattr("tidewheel.worker.worker.LAST_CALLS", 0.05)
+    monkeypatch.setattr("tidewheel.worker.worker.CALLBACK_GRACE_SECONDS", 0.05)
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:

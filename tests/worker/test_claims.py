@@ -20,12 +20,12 @@ from tidewheel.stores.postgres import database
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.worker import Worker, worker
-from tidewheel.worker.lease_keeper import Keeper
+from tidewheel.worker.lease_keeper import LeaseKeeper
 
 
 async def test_a_claim_that_is_never_answered_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection that has gone silent does not stop a worker."""
-    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "CLAIM_TIMEOUT_SECONDS", 0.1)
     async with Tidewheel("memory://", poll_interval=0.05) as app:
 
         @app.task
@@ -46,8 +46,8 @@ async def test_a_worker_that_is_to_stop_does_not_wait_for_its_claim(
     monkeypatch: pytest.MonkeyPatch, *, cancel: bool
 ) -> None:
     """It gives the claim a moment, however it is told to stop."""
-    monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.1)
-    monkeypatch.setattr(worker, "ANSWER_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(worker, "STOP_CLAIM_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "CLAIM_TIMEOUT_SECONDS", 10 * PATIENCE)
     async with Tidewheel("memory://") as app:
 
         @app.task
@@ -72,7 +72,7 @@ async def test_a_worker_that_is_to_stop_does_not_wait_for_its_claim(
 
 async def test_what_a_lost_reply_granted_is_run_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The claim is given up, and what it granted given back by the next one: no lease has to end first."""
-    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(worker, "CLAIM_TIMEOUT_SECONDS", 0.2)
     async with Proxy(empty_url()) as proxy, Tidewheel(proxy.url, lease=600, poll_interval=0.05) as app:
 
         @app.task
@@ -90,7 +90,7 @@ async def test_what_a_lost_reply_granted_is_run_soon(monkeypatch: pytest.MonkeyP
 
 async def test_a_worker_stops_though_its_server_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after the time that a statement may take: ``working`` waits for the end, and not for that long."""
-    monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "STOP_CLAIM_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(database, "STATEMENT_SECONDS", 10 * PATIENCE)
     async with Proxy(empty_url()) as proxy, Tidewheel(proxy.url, poll_interval=0.05) as app:
 
@@ -108,8 +108,8 @@ async def test_a_claim_given_up_while_a_file_is_busy_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that writes goes on when nobody waits; what it grants then is given back at once."""
-    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.05)
-    monkeypatch.setattr(worker, "STOPPED_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "CLAIM_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "STOP_CLAIM_TIMEOUT_SECONDS", 0.05)
     path = tmp_path / "jobs.db"
     async with Tidewheel(f"sqlite:///{path}", lease=600, poll_interval=0.05) as app:
 
@@ -174,8 +174,8 @@ async def test_leases_that_arrive_late_are_extended_at_once(
 ) -> None:
     """What is left of them may be less than the time to the keeper's next look."""
     looks: list[str] = []
-    monkeypatch.setattr(Keeper, "look", lambda _: looks.append("now"))
-    monkeypatch.setattr(Keeper, "stop", lambda self: setattr(self, "_stopped", True))
+    monkeypatch.setattr(LeaseKeeper, "check_now", lambda _: looks.append("now"))
+    monkeypatch.setattr(LeaseKeeper, "stop", lambda self: setattr(self, "_stopped", True))
     clock = FrozenClock()
     async with Tidewheel("memory://", clock=clock, poll_interval=0.02) as app:
 

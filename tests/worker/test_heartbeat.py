@@ -25,9 +25,9 @@ from tidewheel.worker.health import LoopLag
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beats come quickly."""
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
-    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "FIRST_HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "LAG_PROBE_SECONDS", 0.02)
 
 
 async def only(app: Tidewheel) -> WorkerInfo:
@@ -169,7 +169,7 @@ async def test_a_bug_in_the_list_disturbs_no_job(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(heartbeat.Registrar, "_describe", broken)
+    monkeypatch.setattr(heartbeat.WorkerHeartbeat, "_describe", broken)
 
     @app.task
     async def work() -> str:
@@ -183,9 +183,9 @@ async def test_a_bug_in_the_list_disturbs_no_job(
 
 async def test_a_short_run_is_on_no_list(app: Tidewheel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests and scripts that run until idle do not pay for it."""
-    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 60.0)
+    monkeypatch.setattr(heartbeat, "FIRST_HEARTBEAT_SECONDS", 60.0)
     written: list[str] = []
-    monkeypatch.setattr(heartbeat.Registrar, "_beat", lambda *_: written.append("beat"))
+    monkeypatch.setattr(heartbeat.WorkerHeartbeat, "_send", lambda *_: written.append("beat"))
 
     @app.task
     async def work() -> None: ...
@@ -282,16 +282,16 @@ def test_lag_is_measured_from_question_to_answer() -> None:
     """The worst since the last look; an open question counts as it stands, and only one is open."""
     asked: list[object] = []
     lag = LoopLag(asked.append, SystemClock())
-    assert lag.take_worst() == 0
-    lag.ask()
-    lag.ask()
+    assert lag.take_max() == 0
+    lag.probe()
+    lag.probe()
     assert len(asked) == 1
     time.sleep(0.02)
-    assert 0.02 <= lag.take_worst() < 10
+    assert 0.02 <= lag.take_max() < 10
     [answer] = asked
     assert callable(answer)
     answer()
-    assert lag.take_worst() >= 0.02
-    assert lag.take_worst() == 0
-    lag.ask()
+    assert lag.take_max() >= 0.02
+    assert lag.take_max() == 0
+    lag.probe()
     assert len(asked) == 2

@@ -132,7 +132,7 @@ async def lose(app: Tidewheel, jobs: int, *, started: bool) -> None:
     claim = await app.store.claim(request)
     assert len(claim.jobs) == jobs
     if started:
-        await app.store.start([job.lease for job in claim.jobs])
+        await app.store.mark_started([job.lease for job in claim.jobs])
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["unstarted", "started"])

@@ -14,9 +14,9 @@ from tidewheel import Context, Tidewheel
 from tidewheel.core.model import ClaimRequest, Lane
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.worker import lease_keeper
-from tidewheel.worker.active_jobs import Held, HeldJobs
-from tidewheel.worker.async_waits import Recovery
-from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.worker.active_jobs import ActiveJob, ActiveJobs
+from tidewheel.worker.backoff import RecoverySignal
+from tidewheel.worker.stuck_handlers import StuckHandlers
 
 
 @pytest.mark.parametrize(("open_seconds", "tries"), [(0.05, 2), (3600.0, 1)], ids=["tries", "hangs"])
@@ -24,7 +24,7 @@ async def test_a_store_that_cannot_be_opened_does_not_stop_the_watchdog(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch, open_seconds: float, tries: int
 ) -> None:
     """The keeper's own connection meets silence: handlers whose lease has ended are stopped all the same."""
-    monkeypatch.setattr(lease_keeper, "OPEN_SECONDS", open_seconds)
+    monkeypatch.setattr(lease_keeper, "OPEN_TIMEOUT_SECONDS", open_seconds)
     clock = FrozenClock()
     started, stopped = asyncio.Event(), asyncio.Event()
     with app.on_store("memory://", clock=clock):
@@ -76,7 +76,7 @@ async def test_a_handler_whose_job_is_taken_back_is_stopped(app: Tidewheel) -> N
     assert attempts == [1, 1]
 
 
-class _Importing(Held):
+class _Importing(ActiveJob):
     """A job whose start is taken back, to look for a process first, between two looks at it."""
 
     looks: int = 0
@@ -102,11 +102,11 @@ async def test_a_start_that_is_taken_back_meanwhile_does_not_kill_the_keeper() -
         await work.enqueue()
         [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 60.0))).jobs
         unused: Any = None
-        one = lease_keeper.Keeper(
-            app.store, HeldJobs(), app.clock, unused, unused, unused, unused, unused, Recovery()
+        one = lease_keeper.LeaseKeeper(
+            app.store, ActiveJobs(), app.clock, unused, unused, unused, unused, unused, RecoverySignal()
         )
         await one._store.open()
-        held = _Importing.since(0.0, job, work)
+        held = _Importing.from_claim(0.0, job, work)
         await one._record_starts([held])
         assert held.start_recorded
         await one._store.close()
@@ -128,8 +128,8 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A lease that is nearly over when the worker gets it is extended all the same."""
-    monkeypatch.setattr(lease_keeper, "LONGEST_TICK", 60.0)
-    monkeypatch.setattr(lease_keeper, "SHORTEST_TICK", 60.0)
+    monkeypatch.setattr(lease_keeper, "MAX_TICK_SECONDS", 60.0)
+    monkeypatch.setattr(lease_keeper, "MIN_TICK_SECONDS", 60.0)
     clock = FrozenClock()
     unused: Any = None
     async with Tidewheel("memory://", clock=clock) as app:
@@ -140,20 +140,20 @@ async def test_a_keeper_that_is_told_to_look_does_not_wait_for_its_tick(
 
         await work.enqueue()
         [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, 10.0))).jobs
-        held = HeldJobs()
+        held = ActiveJobs()
         registrar: Any = _NoRegistrar()
-        stuck = Stuck("ada", 1, clock, unused)
-        one = lease_keeper.Keeper(
-            app.store, held, clock, unused, unused, unused, stuck, registrar, Recovery()
+        stuck = StuckHandlers("ada", 1, clock, unused)
+        one = lease_keeper.LeaseKeeper(
+            app.store, held, clock, unused, unused, unused, stuck, registrar, RecoverySignal()
         )
         running = asyncio.create_task(one.run())
         await until(lambda: registrar.started)
         for seconds in (9.0, 9.0):  # the second one tells whether it can be told again
             clock.advance(seconds)
-            mine = Held.since(clock.monotonic() - 9.0, job, work)
+            mine = ActiveJob.from_claim(clock.monotonic() - 9.0, job, work)
             mine.handler = running  # whichever: the job is at work
             held.add(mine)
-            one.look()
+            one.check_now()
             while mine.deadline <= clock.monotonic() + 9.0:
                 await asyncio.sleep(0.005)
         one.stop()
@@ -170,7 +170,7 @@ async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
         waits.append(seconds)
         return await call
 
-    monkeypatch.setattr(lease_keeper, "within", no_time)
+    monkeypatch.setattr(lease_keeper, "with_store_timeout", no_time)
     clock = FrozenClock()
     unused: Any = None
     async with Tidewheel("memory://", clock=clock) as app:
@@ -179,12 +179,14 @@ async def test_a_question_about_long_leases_leaves_time_to_watch_short_ones(
         async def work() -> None:
             pass
 
-        held = HeldJobs()
+        held = ActiveJobs()
         for lease in (60.0, 2.0):
             await work.enqueue()
             [job] = (await app.store.claim(ClaimRequest("ada", (Lane("work", "work"),), 1, lease))).jobs
-            held.add(Held.since(clock.monotonic(), job, work))
-        one = lease_keeper.Keeper(app.store, held, clock, unused, unused, unused, unused, unused, Recovery())
+            held.add(ActiveJob.from_claim(clock.monotonic(), job, work))
+        one = lease_keeper.LeaseKeeper(
+            app.store, held, clock, unused, unused, unused, unused, unused, RecoverySignal()
+        )
         await one._store.open()
         long, short = held.snapshot()
         long.extend_at, long.settling = clock.monotonic(), True

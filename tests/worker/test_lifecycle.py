@@ -34,7 +34,7 @@ async def test_a_stopped_worker_lets_running_jobs_finish_and_gives_the_rest_back
     worker = app.worker(handle_signals=False, concurrency=1, prefetch=5)
     run = asyncio.create_task(worker.run())
     await started.wait()
-    await until(lambda: len(worker._held) == 6)
+    await until(lambda: len(worker._active_jobs) == 6)
     worker.stop()
 
     async def given_back() -> bool:
@@ -278,7 +278,7 @@ async def test_a_waiting_worker_is_woken_by_an_enqueue(tmp_path: Path) -> None:
             return "woken"
 
         async with app, working(app) as worker:
-            await until(lambda worker=worker: worker._events is not None)  # type: ignore[misc]
+            await until(lambda worker=worker: worker._run_state is not None)  # type: ignore[misc]
             await (await work.enqueue()).result(timeout=PATIENCE)
             assert await (await work.enqueue()).result(timeout=PATIENCE) == "woken"
 

@@ -274,7 +274,9 @@ async def test_every_way_in_passes_through(app: Tidewheel, tmp_path: Path) -> No
     await app.enqueue_copy(job.id, patch={"x": 8})
     await app.queue.put("pulled", b"nine")
     wire = app.queue.on_wire()
-    await wire.put_soon(wire.template("pulled", 60, {}).job(b"by wire", BodyFormat.BYTES), quick=False)
+    await wire.put_batched(
+        wire.template("pulled", 60, {}).job(b"by wire", BodyFormat.BYTES), calls_again=False
+    )
     if app.url.startswith("sqlite"):
         with sqlite3.connect(tmp_path / "jobs.db") as connection:
             work.using(connection).enqueue(10)
@@ -463,10 +465,12 @@ def test_what_is_no_middleware_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="ctx, call_next"):
         register(HalfRight())
-    assert not app.registry.around.enqueues, "of what was refused not even the right half is there"
-    assert not app.registry.around.active
+    assert not app.registry.middleware.has_enqueue_hooks, (
+        "of what was refused not even the right half is there"
+    )
+    assert not app.registry.middleware.has_run_hooks
     assert register(Through) is Through
-    assert app.registry.around.wraps_runs
+    assert app.registry.middleware.wraps_runs
 
 
 async def test_a_partial_of_an_async_function_is_around_runs(memory: Tidewheel) -> None:

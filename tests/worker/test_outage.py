@@ -126,9 +126,9 @@ async def test_the_first_part_to_get_through_wakes_the_others(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After half an hour without a database nobody waits another half minute for each part to find out."""
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 10 * PATIENCE)
-    monkeypatch.setattr(backoff, "LONGEST_SECONDS", 10 * PATIENCE)
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(backoff, "INITIAL_DELAY_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.1)
     go_on = asyncio.Event()
 
     @app.task
@@ -249,8 +249,8 @@ async def test_a_worker_can_be_stopped_during_an_outage(
     app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says what it could not write, and those jobs run again when their leases end."""
-    monkeypatch.setattr(worker, "SETTLE_GRACE", 0.2)
-    monkeypatch.setattr(heartbeat, "FIRST_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SETTLE_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "FIRST_HEARTBEAT_SECONDS", 0.0)
     go_on = asyncio.Event()
 
     @app.task

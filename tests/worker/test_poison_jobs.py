@@ -57,13 +57,13 @@ async def test_a_job_that_lost_two_workers_waits_for_others_and_runs_alone(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing starts beside it, so the death of its worker would be its own fault."""
-    monkeypatch.setattr("tidewheel.worker.slot_runner.FIRST_PATIENCE", 60.0)
+    monkeypatch.setattr("tidewheel.worker.slot_runner.INITIAL_DRAIN_SECONDS", 60.0)
     scene = Scene(app)
     first = [await app.enqueue("work", {"name": name}) for name in ("a", "b")]
     suspect = await app.enqueue("suspect", {"name": "s"})
     await lose(app, suspect, 2)
     async with working(app, concurrency=4) as worker:
-        await until(lambda: scene.running == {"a", "b"} and worker._slots.making_room is not None)
+        await until(lambda: scene.running == {"a", "b"} and worker._slots.draining_for is not None)
         later = await app.enqueue("work", {"name": "c"})
         scene.end("a")
         await first[0].result(timeout=PATIENCE)
@@ -102,7 +102,7 @@ async def test_a_suspect_that_gets_no_room_is_given_back_uncounted(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other jobs go on beside one that runs for hours, and another worker runs the suspect."""
-    monkeypatch.setattr("tidewheel.worker.slot_runner.FIRST_PATIENCE", 0.05)
+    monkeypatch.setattr("tidewheel.worker.slot_runner.INITIAL_DRAIN_SECONDS", 0.05)
     scene = Scene(app)
     await app.enqueue("work", {"name": "long"})
     suspect = await app.enqueue("suspect", {"name": "s"})
@@ -170,13 +170,13 @@ async def test_a_job_with_one_attempt_loses_it_in_any_company(
     """It must not start twice: the death of its worker is its end, whichever job was the cause."""
     scene = Scene(app)
     charged: dict[UUID, bool] = {}
-    start = app.store.start
+    start = app.store.mark_started
 
     async def noted(leases: Any, *, alone: bool, **more: Any) -> Any:
         charged.update((lease.job_id, alone) for lease in leases)
         return await start(leases, alone=alone, **more)
 
-    monkeypatch.setattr(app.store, "start", noted)
+    monkeypatch.setattr(app.store, "mark_started", noted)
     await app.enqueue("suspect", {"name": "other"}, max_attempts=2)
     async with working(app, concurrency=5):
         await until(lambda: "other" in scene.running)

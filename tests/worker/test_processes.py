@@ -19,7 +19,7 @@ from tests.worker.helpers import until
 from tests.worker.kill_run import kill_run
 from tests.worker.worker_processes import Site, stop
 from tidewheel import Job, Tidewheel
-from tidewheel.worker.slots import ALONE_AFTER
+from tidewheel.worker.slots import ALONE_AFTER_LOSSES
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and fork as tested here are POSIX")
 
@@ -142,7 +142,7 @@ async def _until_poison_has_failed(
     assert poison.state == "failed"
     assert poison.error is not None
     assert poison.error.code == "worker_lost"
-    assert deaths <= (poison.max_attempts or 0) + ALONE_AFTER
+    assert deaths <= (poison.max_attempts or 0) + ALONE_AFTER_LOSSES
     for neighbour in neighbours:
         await neighbour.refresh()
         assert neighbour.state == "completed"

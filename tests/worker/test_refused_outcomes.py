@@ -86,8 +86,8 @@ async def test_a_settler_that_is_cancelled_among_refusals_forgets_nothing(app: T
         switch.poison = set()
         switch.silent = {"settle"}
         await until(lambda: switch.unheard["settle"] > 0)  # one by one
-        assert running._events is not None
-        settling = running._events.settling
+        assert running._run_state is not None
+        settling = running._run_state.settler_task
         assert settling is not None
         settling.cancel()
         await asyncio.wait((settling,))
@@ -101,7 +101,7 @@ async def test_a_worker_that_stops_tells_what_is_refused(
     app: Tidewheel, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait for the end of a lease, and its last words count that outcome."""
-    monkeypatch.setattr("tidewheel.worker.worker.SETTLE_GRACE", 0.1)
+    monkeypatch.setattr("tidewheel.worker.worker.SETTLE_GRACE_SECONDS", 0.1)
 
     @app.task
     async def work() -> None:

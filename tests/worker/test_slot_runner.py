@@ -57,7 +57,7 @@ async def test_handlers_that_never_wait_let_others_have_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They step aside after a while, also when there is always another job."""
-    monkeypatch.setattr(slot_runner, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(slot_runner, "MAX_TURN_SECONDS", 0.0)
     async with Tidewheel("memory://") as app:
         ran = 0
         seen: list[int] = []

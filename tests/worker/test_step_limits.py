@@ -11,7 +11,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.worker.helpers import run, until
 from tidewheel import Context, InvalidInput, LimitExceeded, Retry, Tidewheel
-from tidewheel.stores.protocol import MAX_STEPS
+from tidewheel.stores.bounds import MAX_STEPS
 from tidewheel.tasks import steps
 
 AT_ONCE = Retry.fixed(0)

@@ -486,7 +486,7 @@ async def test_tasks_without_steps_never_ask_for_them(
 ) -> None:
     """Jobs that have none pay nothing for those that do."""
     store: Any = app.store
-    monkeypatch.setattr(store, "steps", pytest.fail)
+    monkeypatch.setattr(store, "finished_steps", pytest.fail)
 
     @app.task
     async def work(ctx: Context) -> int:

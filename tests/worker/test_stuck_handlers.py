@@ -17,13 +17,13 @@ from tests.worker.conftest import URLS
 from tests.worker.helpers import state_is, until, working
 from tidewheel import Context, Retry, Tidewheel, WorkerStuck
 from tidewheel.worker import Worker, heartbeat, stuck_handlers
-from tidewheel.worker.supervisor import Succession
+from tidewheel.worker.supervisor import WorkerSupervisor
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has been told is stuck after a moment."""
-    monkeypatch.setattr(stuck_handlers, "STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(stuck_handlers, "STUCK_AFTER_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_worker_with_a_stuck_slot_is_degraded_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In its log and on the list of workers; healthy again when the function has returned after all."""
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.2)
     sticks, fine = _tasks(app, release)
     caplog.set_level(logging.INFO, "tidewheel.worker")
     await sticks.enqueue()
@@ -143,16 +143,16 @@ async def test_a_program_is_not_filled_with_stuck_threads_for_ever(
         made.append(app.worker(handle_signals=False, concurrency=1))
         return made[-1]
 
-    workers = Succession(make, most_left_behind=2)
+    workers = WorkerSupervisor(make, most_left_behind=2)
     await sticks.enqueue_many([{}] * 5)
     with pytest.raises(WorkerStuck):
         await asyncio.wait_for(workers.run(), PATIENCE)
     assert len(made) == 3
-    assert workers.lingers
+    assert workers.has_stuck_handlers
     assert "no fresh worker takes over: 3 before it are stuck" in caplog.text
     assert (await app.stats()).pending == 2
     release.set()
-    await until(lambda: not workers.lingers)
+    await until(lambda: not workers.has_stuck_handlers)
 
 
 async def test_those_whose_handlers_have_ended_do_not_count_as_left_behind(app: Tidewheel) -> None:
@@ -171,7 +171,7 @@ async def test_those_whose_handlers_have_ended_do_not_count_as_left_behind(app: 
         made.append(app.worker(handle_signals=False, concurrency=1))
         return made[-1]
 
-    workers = Succession(make, most_left_behind=1)
+    workers = WorkerSupervisor(make, most_left_behind=1)
     running = asyncio.create_task(workers.run())
     for turn in range(4):
         job = await sticks.enqueue(turn=turn)

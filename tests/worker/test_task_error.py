@@ -23,7 +23,7 @@ from tidewheel import (
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import Claimed
 from tidewheel.worker import outcomes
-from tidewheel.worker.executor import Workplace
+from tidewheel.worker.executor import JobExecutor
 
 
 async def test_a_task_error_is_kept_as_it_was_said(app: Tidewheel) -> None:
@@ -99,7 +99,7 @@ async def test_a_code_may_look_like_a_summary(app: Tidewheel) -> None:
 )
 def test_details_that_cannot_be_kept_do_not_lose_the_error(details: Any, kept: str) -> None:
     """The error is stored with the reason instead of its details."""
-    error = outcomes.describe(TaskError("boom", code="odd", details=details))
+    error = outcomes.describe_exception(TaskError("boom", code="odd", details=details))
     assert (error.code, error.message) == ("odd", "boom")
     assert error.details is not None
     assert kept in error.details["details_dropped"]
@@ -108,15 +108,15 @@ def test_details_that_cannot_be_kept_do_not_lose_the_error(details: Any, kept: s
 def test_details_that_are_no_object_are_put_into_one() -> None:
     """They are an object for whoever reads them."""
     values: Any = ["a"]
-    assert outcomes.describe(TaskError("boom", details=values)).details == {"value": ["a"]}
+    assert outcomes.describe_exception(TaskError("boom", details=values)).details == {"value": ["a"]}
 
 
 def test_nonsense_for_a_code_is_no_reason_to_lose_the_error() -> None:
     """An empty code is the usual one; others are cut."""
     nothing: Any = None
-    assert outcomes.describe(TaskError("boom", code="")).code == "handler_error"
-    assert outcomes.describe(TaskError("boom", code="x" * 1000)).code == "x" * 100
-    assert outcomes.describe(TaskError(nothing)).message == "None"
+    assert outcomes.describe_exception(TaskError("boom", code="")).code == "handler_error"
+    assert outcomes.describe_exception(TaskError("boom", code="x" * 1000)).code == "x" * 100
+    assert outcomes.describe_exception(TaskError(nothing)).message == "None"
 
 
 # -- the codes of the source design -------------------------------------------------------------------------
@@ -233,11 +233,11 @@ async def test_a_bug_of_the_worker_is_an_internal_error_and_retryable(
     async def fine() -> None:
         pass
 
-    async def broken(self: Workplace, held: Any) -> None:
+    async def broken(self: JobExecutor, held: Any) -> None:
         job: Claimed = held.job
         raise RuntimeError(job.topic)
 
-    monkeypatch.setattr(Workplace, "attempt", broken)
+    monkeypatch.setattr(JobExecutor, "execute", broken)
     job = await fine.enqueue()
     async with working(app):
         await until(lambda: state_is(job, "failed"))

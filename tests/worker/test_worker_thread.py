@@ -75,7 +75,7 @@ def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
     app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its event loop does not answer, so it is left behind; it still ends once its handler has."""
-    monkeypatch.setattr(worker_thread, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(worker_thread, "LOOP_RESPONSE_SECONDS", 0.05)
     blocking, release = threading.Event(), threading.Event()
 
     @app.task
@@ -87,7 +87,7 @@ def test_a_handler_that_blocks_for_ever_does_not_keep_the_program_from_ending(
     with thread:
         rude.sync.enqueue()
         assert blocking.wait(PATIENCE)
-        thread.hurry()
+        thread.stop_now()
     assert not release.is_set()
     assert "a handler blocks the event loop" in caplog.text
     release.set()

@@ -9,25 +9,25 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tidewheel.access import audit_log, document_pages
-from tidewheel.access.api_keys import PREFIX, ApiKey, Keys, NewApiKey, check_id
-from tidewheel.access.audit_log import Audit, AuditLine
-from tidewheel.access.cache import Remembered
-from tidewheel.access.caller import ANONYMOUS, SYSTEM, Caller, CallerKind, Scope
+from tidewheel.access.api_keys import KEY_PREFIX, ApiKey, ApiKeyStore, NewApiKey, check_key_id
+from tidewheel.access.audit_log import AuditLine, AuditLog
+from tidewheel.access.cache import CallerCache
+from tidewheel.access.caller import ANONYMOUS, SYSTEM_CALLER, Caller, CallerKind, Scope
 from tidewheel.access.credentials import Ability, CredentialRejected, Explanation, RejectionLog
-from tidewheel.access.login_throttle import Attempts, LoginQueue, neighbourhood_of
+from tidewheel.access.login_throttle import LoginQueue, LoginThrottle, queue_network
 from tidewheel.access.rules import (
     RuleRequest,
-    asks_about_body,
-    decide,
-    open_to_missing,
+    paths_open_when_missing,
     read_rule,
+    reads_body,
     row_filter,
+    rule_allows,
 )
-from tidewheel.access.sessions import Session, Sessions
-from tidewheel.access.superusers import Superuser, Superusers, check_name
+from tidewheel.access.sessions import Session, SessionStore
+from tidewheel.access.superusers import Superuser, SuperuserStore, check_superuser_name
 from tidewheel.core.conditions import ALWAYS, NEVER, Condition, all_of
 from tidewheel.core.names import shorten, suggest
-from tidewheel.core.security_context import SecurityContext, system_only
+from tidewheel.core.security_context import SecurityContext, require_system_context
 from tidewheel.errors import (
     HandlerNotFound,
     InvalidInput,
@@ -38,15 +38,17 @@ from tidewheel.errors import (
 )
 
 if TYPE_CHECKING:
-    from tidewheel.access.tokens import Tokens
+    from tidewheel.access.tokens import TokenVerifier
     from tidewheel.app import Tidewheel
 
 _log = logging.getLogger("tidewheel.access")
 
-NOT_VALID: Final = "the key, token or session is not valid; it may be wrong, expired or revoked"
+INVALID_CREDENTIAL_MESSAGE: Final = (
+    "the key, token or session is not valid; it may be wrong, expired or revoked"
+)
 """Whatever was wrong with it: who tries keys must not learn which of them exist."""
-NOBODY: Final = "(nobody of that name)"
-NOT_LOGGED_IN: Final = "the name or the password is wrong"
+UNKNOWN_ACTOR: Final = "(nobody of that name)"
+LOGIN_FAILED_MESSAGE: Final = "the name or the password is wrong"
 
 
 class Access:
@@ -57,28 +59,28 @@ class Access:
         self._app = app
         self._enqueue_rule = read_rule("enqueue_rule", settings.enqueue_rule, with_body=True)
         self._manage_rule = read_rule("manage_rule", settings.manage_rule)
-        self._enqueue_asks_about_body = asks_about_body(self._enqueue_rule)
-        self._may_enqueue = Remembered(self._may_enqueue_everything)
-        self._contexts = Remembered(Caller.context)
-        self._enqueue_contexts = Remembered(self._enqueue_context)
-        self._keys = Keys(app)
-        self._superusers = Superusers(app)
-        self._sessions = Sessions(app, self._superusers)
-        self._attempts = Attempts(app.clock)
+        self._enqueue_rule_reads_body = reads_body(self._enqueue_rule)
+        self._may_enqueue_cache = CallerCache(self._may_enqueue_everything)
+        self._context_cache = CallerCache(Caller.context)
+        self._enqueue_context_cache = CallerCache(self._enqueue_context)
+        self._keys = ApiKeyStore(app)
+        self._superusers = SuperuserStore(app)
+        self._sessions = SessionStore(app, self._superusers)
+        self._login_throttle = LoginThrottle(app.clock)
         self._login_queue = LoginQueue()
         self._rejections = RejectionLog(app.clock)
-        self._tokens = _tokens(app)
-        self._audit = Audit(app)
+        self._tokens = _make_token_verifier(app)
+        self._audit = AuditLog(app)
 
     @property
-    def audit(self) -> Audit:
+    def audit(self) -> AuditLog:
         """Who did what."""
         return self._audit
 
     def warn_about_rules(self) -> None:
         """Log which rules pass callers or requests because they lack a value."""
         for rule in (self._enqueue_rule, self._manage_rule):
-            if paths := open_to_missing(rule):
+            if paths := paths_open_when_missing(rule):
                 _log.warning(
                     "%s passes when %s is missing: a comparison such as != is true for a missing value. Add "
                     "%s != '' && … if that is not meant.",
@@ -100,53 +102,58 @@ class Access:
                 return await self._bearer(bearer)
             if cookie is None:
                 return ANONYMOUS
-            caller = await self._sessions.caller(cookie)
+            caller = await self._sessions.authenticate(cookie)
             if caller is None:
                 raise CredentialRejected("a session is not known: it expired, or was ended")
         except CredentialRejected as rejected:
-            self._rejections.add(rejected)
-            raise NotAuthenticated(NOT_VALID) from None
+            self._rejections.log(rejected)
+            raise NotAuthenticated(INVALID_CREDENTIAL_MESSAGE) from None
         return caller
 
     async def _bearer(self, text: str, *, note_use: bool = True) -> Caller:
-        if text.startswith(PREFIX):
-            return await self._keys.caller(text, note_use=note_use)
+        if text.startswith(KEY_PREFIX):
+            return await self._keys.authenticate(text, note_use=note_use)
         if self._tokens is None:
             raise CredentialRejected(
                 "a credential is no API key, and tokens are not accepted",
                 "neither jwt_secret nor jwt_jwks_url is set",
             )
-        return await self._tokens.caller(text)
+        return await self._tokens.authenticate(text)
 
     async def explain(self, bearer: str) -> Explanation:
         """Return what an API key or a token may do, or why it is rejected. Not for the caller's eyes."""
-        system_only("explain")
+        require_system_context("explain")
         try:
             caller = await self._bearer(bearer.strip(), note_use=False)
         except CredentialRejected as rejected:
             return Explanation(None, rejected=str(rejected))
-        scopes, seen = caller.scopes, self._sees(caller, "GET")
+        scopes, seen = caller.scopes, self._read_ability(caller, "GET")
         reads = Scope.READ in scopes
         abilities = (
             ("see states, errors and results of jobs", Scope.READ, reads, seen),
             ("see payloads", Scope.MANAGE, reads and caller.sees_payloads, seen),
             ("see tracebacks", Scope.TRACEBACKS, reads and caller.sees_tracebacks, seen),
-            ("enqueue jobs", Scope.ENQUEUE, Scope.ENQUEUE in scopes, self._enqueues(caller)),
-            ("requeue and cancel jobs", Scope.MANAGE, Scope.MANAGE in scopes, self._sees(caller, "POST")),
-            ("delete jobs", Scope.MANAGE, Scope.MANAGE in scopes, self._sees(caller, "DELETE")),
+            ("enqueue jobs", Scope.ENQUEUE, Scope.ENQUEUE in scopes, self._enqueue_ability(caller)),
+            (
+                "requeue and cancel jobs",
+                Scope.MANAGE,
+                Scope.MANAGE in scopes,
+                self._read_ability(caller, "POST"),
+            ),
+            ("delete jobs", Scope.MANAGE, Scope.MANAGE in scopes, self._read_ability(caller, "DELETE")),
             ("run jobs as a worker", Scope.WORK, Scope.WORK in scopes, (False, "for superusers only")),
         )
         return Explanation(caller, tuple(_ability(caller, *ability) for ability in abilities))
 
-    def _sees(self, caller: Caller, method: str) -> tuple[bool, str]:
+    def _read_ability(self, caller: Caller, method: str) -> tuple[bool, str]:
         shown = self.shown(caller, method=method)
         if shown == NEVER:
             return False, "manage_rule"
         return True, "all jobs of its tenant" if shown == ALWAYS else "the jobs that manage_rule shows"
 
-    def _enqueues(self, caller: Caller) -> tuple[bool, str]:
+    def _enqueue_ability(self, caller: Caller) -> tuple[bool, str]:
         allowed = row_filter(self._enqueue_rule, RuleRequest(caller.auth, "POST"))
-        if allowed == NEVER and not self._enqueue_asks_about_body:
+        if allowed == NEVER and not self._enqueue_rule_reads_body:
             return False, "enqueue_rule"
         return True, "everything" if allowed == ALWAYS else "the jobs that enqueue_rule allows"
 
@@ -159,26 +166,26 @@ class Access:
         before from this address, or shows the ``cookie`` of a session, is served before others.
         """
         tried = name[:200]
-        attempt = self._attempts.begin(tried, address)
-        known = self._attempts.is_known(tried, address) or (
-            cookie is not None and await self._sessions.caller(cookie) is not None
+        attempt = self._login_throttle.begin(tried, address)
+        known = self._login_throttle.is_known(tried, address) or (
+            cookie is not None and await self._sessions.authenticate(cookie) is not None
         )
         try:
-            async with self._login_queue.turn(neighbourhood_of(address), known=known):
-                account = await self._superusers.log_in(name, password)
+            async with self._login_queue.turn(queue_network(address), known=known):
+                account = await self._superusers.verify_login(name, password)
         except TooManyAttempts:
-            attempt.withdrawn()
+            attempt.withdraw()
             raise
         if account is None:
             # What is nobody's name is often a password, typed into the wrong field.
             known = await self._superusers.account(name) is not None
-            actor = name if known else NOBODY
+            actor = name if known else UNKNOWN_ACTOR
             await self.audit.record(AuditLine("login.failed", actor, CallerKind.ANONYMOUS, address=address))
-            attempt.failed()
-            raise NotAuthenticated(NOT_LOGGED_IN)
-        attempt.succeeded()
-        session = await self._sessions.begin(account)
-        await self.audit.record(audit_log.by(session.caller, "login", address=address))
+            attempt.mark_failed()
+            raise NotAuthenticated(LOGIN_FAILED_MESSAGE)
+        attempt.mark_succeeded()
+        session = await self._sessions.create(account)
+        await self.audit.record(audit_log.make_audit_line(session.caller, "login", address=address))
         return session
 
     async def log_out(
@@ -191,7 +198,9 @@ class Access:
     ) -> None:
         """End the session of this cookie, or with ``everywhere`` all sessions of the caller."""
         action = "logout.everywhere" if everywhere else "logout"
-        async with audit_log.audited(self.audit, audit_log.by(caller, action, address=address)):
+        async with audit_log.record_action(
+            self.audit, audit_log.make_audit_line(caller, action, address=address)
+        ):
             if cookie is not None:
                 await self._sessions.end(cookie)
             if everywhere and caller.kind is CallerKind.SESSION and caller.id is not None:
@@ -226,7 +235,7 @@ class Access:
         """
         self.check_enqueue_rule(caller, topic=topic, task=task, body=body, job=job, method=method)
         context = self.enqueue_context(caller)
-        known = None if task is None else self._app.registry.named(task)
+        known = None if task is None else self._app.registry.find(task)
         if context is not None:
             if not self._is_allowed(topic):
                 raise NotPermitted(
@@ -261,7 +270,7 @@ class Access:
         self._check_scope(caller, Scope.ENQUEUE)
         # Most rules are about the caller alone, and then most callers may enqueue whatever there is.
         if caller.superuser or (
-            method == "POST" and not self._enqueue_asks_about_body and self._may_enqueue.of(caller)
+            method == "POST" and not self._enqueue_rule_reads_body and self._may_enqueue_cache.get(caller)
         ):
             return
         fields = {
@@ -276,14 +285,14 @@ class Access:
             "user_id": caller.user_id,
             "service_id": caller.service_id,
         }
-        if not decide(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
-            raise _refusal(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
+        if not rule_allows(self._enqueue_rule, RuleRequest(caller.auth, method, body), fields):
+            raise _permission_error(caller, f"enqueue to topic {shorten(topic)}", "enqueue_rule")
 
     def enqueue_rule_reads_job(self, caller: Caller) -> bool:
         """Whether ``check_enqueue`` looks at the body and the job, or knows by the caller alone."""
         if caller.superuser or self._enqueue_rule.expression is None:
             return False
-        return self._enqueue_asks_about_body or not self._may_enqueue.of(caller)
+        return self._enqueue_rule_reads_body or not self._may_enqueue_cache.get(caller)
 
     def _may_enqueue_everything(self, caller: Caller) -> bool:
         return row_filter(self._enqueue_rule, RuleRequest(caller.auth, "POST")) == ALWAYS
@@ -291,24 +300,24 @@ class Access:
     def _is_allowed(self, topic: str) -> bool:
         """Whether jobs of this topic may come from outside."""
         allowed = self._app.settings.allowed_topics
-        return topic in allowed if allowed else bool(self._app.registry.on_topic(topic))
+        return topic in allowed if allowed else bool(self._app.registry.tasks_on_topic(topic))
 
     def context(self, caller: Caller) -> SecurityContext | None:
         """On whose behalf the caller acts, whatever it may."""
-        return self._contexts.of(caller)
+        return self._context_cache.get(caller)
 
     def enqueue_context(self, caller: Caller, *, replacing: bool = False) -> SecurityContext | None:
         """On whose behalf the caller makes jobs. Through a key or ``after`` it meets those jobs only that the
         manage rule shows it; ``replacing``: that the rule lets it change.
         """
-        return self._enqueue_contexts.of(caller)[replacing]
+        return self._enqueue_context_cache.get(caller)[replacing]
 
     def _enqueue_context(self, caller: Caller) -> tuple[SecurityContext | None, SecurityContext | None]:
-        context = self._contexts.of(caller)
+        context = self._context_cache.get(caller)
         if context is None:
             return None, None
         seen, changed = self.shown(caller, method="GET"), self.shown(caller, method="POST")
-        return _narrowed(context, seen), _narrowed(context, all_of(seen, changed))
+        return _restrict_context(context, seen), _restrict_context(context, all_of(seen, changed))
 
     def visible(self, caller: Caller, *, changing: bool, method: str = "GET") -> SecurityContext | None:
         """On whose behalf the caller sees (or, ``changing``, changes) jobs: None is everybody's.
@@ -316,14 +325,14 @@ class Access:
         What the rule says about jobs is in the context: jobs it does not show do not exist for the caller.
         """
         self._check_scope(caller, Scope.MANAGE if changing else Scope.READ)
-        context = self._contexts.of(caller)
+        context = self._context_cache.get(caller)
         if context is None:
             return None
         shown = self.shown(caller, method=method)
         if shown == NEVER:
             verb = "change" if changing else "see"
-            raise _refusal(caller, f"{verb} jobs", "manage_rule")
-        return _narrowed(context, shown)
+            raise _permission_error(caller, f"{verb} jobs", "manage_rule")
+        return _restrict_context(context, shown)
 
     def shown(self, caller: Caller, *, method: str = "GET") -> Condition:
         """What the manage rule leaves of all jobs for this caller, tenants aside."""
@@ -339,13 +348,13 @@ class Access:
         """For what is about the whole queue."""
         self._check_scope(caller, Scope.MANAGE if changing else Scope.READ)
         if not caller.superuser:
-            raise _refusal(caller, what, "superusers only")
+            raise _permission_error(caller, what, "superusers only")
 
     def check_worker(self, caller: Caller) -> None:
         """For who takes jobs to run them: a part of the system, whatever tenant a job is of."""
         self._check_scope(caller, Scope.WORK)
         if not caller.superuser:
-            raise _refusal(caller, "take jobs to run them", "superusers only")
+            raise _permission_error(caller, "take jobs to run them", "superusers only")
 
     def _check_scope(self, caller: Caller, scope: Scope) -> None:
         if scope not in caller.scopes:
@@ -364,7 +373,7 @@ class Access:
         user_id: str | None = None,
         service_id: str | None = None,
         expires: float | timedelta | None = None,
-        by: Caller = SYSTEM,
+        by: Caller = SYSTEM_CALLER,
         address: str | None = None,
     ) -> NewApiKey:
         """Make an API key. Its text is in the answer, and nowhere else ever again.
@@ -372,9 +381,9 @@ class Access:
         Without ``superuser`` it acts for one tenant, the root tenant unless told otherwise, as far as its
         scopes and the rules allow. ``by`` is for the audit log.
         """
-        system_only("create_key")
-        line = audit_log.by(by, "key.create", details={"name": name}, address=address)
-        async with audit_log.audited(self.audit, line) as entry:
+        require_system_context("create_key")
+        line = audit_log.make_audit_line(by, "key.create", details={"name": name}, address=address)
+        async with audit_log.record_action(self.audit, line) as entry:
             made = await self._keys.create(
                 name,
                 tenant=tenant,
@@ -391,18 +400,20 @@ class Access:
         return made
 
     async def keys(
-        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None
+        self, *, limit: int = document_pages.DEFAULT_PAGE_SIZE, cursor: str | None = None
     ) -> tuple[list[ApiKey], str | None]:
         """The keys, newest first, and the cursor of the next page; revoked and expired ones for a month."""
-        system_only("keys")
-        return await self._keys.listed(limit=limit, cursor=cursor)
+        require_system_context("keys")
+        return await self._keys.list_page(limit=limit, cursor=cursor)
 
-    async def revoke_key(self, key_id: str, *, by: Caller = SYSTEM, address: str | None = None) -> ApiKey:
+    async def revoke_key(
+        self, key_id: str, *, by: Caller = SYSTEM_CALLER, address: str | None = None
+    ) -> ApiKey:
         """End a key: here at once, in other processes within a second. It cannot be undone."""
-        system_only("revoke_key")
-        check_id(key_id)  # before it is written to the log: it may be the key itself
-        async with audit_log.audited(
-            self.audit, audit_log.by(by, "key.revoke", key_id, address=address)
+        require_system_context("revoke_key")
+        check_key_id(key_id)  # before it is written to the log: it may be the key itself
+        async with audit_log.record_action(
+            self.audit, audit_log.make_audit_line(by, "key.revoke", key_id, address=address)
         ) as entry:
             revoked = await self._keys.revoke(key_id)
             if revoked is None:
@@ -420,34 +431,36 @@ class Access:
         password: str,
         *,
         new: bool = False,
-        by: Caller = SYSTEM,
+        by: Caller = SYSTEM_CALLER,
         address: str | None = None,
     ) -> None:
         """Make a superuser, or give the one there is another password, which ends all its sessions.
 
         ``new``: only where there is none of that name; otherwise ``WrongState``.
         """
-        system_only("create_superuser")
-        check_name(name)
-        async with audit_log.audited(self.audit, audit_log.by(by, "superuser.create", name, address=address)):
+        require_system_context("create_superuser")
+        check_superuser_name(name)
+        async with audit_log.record_action(
+            self.audit, audit_log.make_audit_line(by, "superuser.create", name, address=address)
+        ):
             if not await self._superusers.create(name, password, only_version=0 if new else None):
                 raise WrongState(f"there is a superuser {shorten(name)} already; give it another password")
 
     async def change_password(
-        self, name: str, password: str, *, by: Caller = SYSTEM, address: str | None = None
+        self, name: str, password: str, *, by: Caller = SYSTEM_CALLER, address: str | None = None
     ) -> None:
         """Give a superuser another password, which ends all its sessions."""
-        system_only("change_password")
-        check_name(name)
-        async with audit_log.audited(
-            self.audit, audit_log.by(by, "superuser.password", name, address=address)
+        require_system_context("change_password")
+        check_superuser_name(name)
+        async with audit_log.record_action(
+            self.audit, audit_log.make_audit_line(by, "superuser.password", name, address=address)
         ):
             if not await self._superusers.change_password(name, password):
                 raise InvalidInput(f"there is no superuser {shorten(name)}")
 
     async def has_superuser(self, name: str) -> bool:
         """Whether there is one of that name, stored or configured."""
-        system_only("has_superuser")
+        require_system_context("has_superuser")
         return await self._superusers.exists(name)
 
     @property
@@ -456,46 +469,52 @@ class Access:
         return self._superusers.configured
 
     async def superusers(
-        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None
+        self, *, limit: int = document_pages.DEFAULT_PAGE_SIZE, cursor: str | None = None
     ) -> tuple[list[Superuser], str | None]:
         """Those that are stored, newest first; not the one of the setting ``superuser``."""
-        system_only("superusers")
-        return await self._superusers.listed(limit=limit, cursor=cursor)
+        require_system_context("superusers")
+        return await self._superusers.list_page(limit=limit, cursor=cursor)
 
     async def remove_superuser(
-        self, name: str, *, keep_last: bool = False, by: Caller = SYSTEM, address: str | None = None
+        self, name: str, *, keep_last: bool = False, by: Caller = SYSTEM_CALLER, address: str | None = None
     ) -> None:
         """Forget a superuser, which ends its sessions.
 
         ``keep_last``: ``WrongState`` where nobody could log in then.
         """
-        system_only("remove_superuser")
-        check_name(name)
-        async with audit_log.audited(self.audit, audit_log.by(by, "superuser.remove", name, address=address)):
+        require_system_context("remove_superuser")
+        check_superuser_name(name)
+        async with audit_log.record_action(
+            self.audit, audit_log.make_audit_line(by, "superuser.remove", name, address=address)
+        ):
             if not await self._superusers.remove(name, keep_last=keep_last):
                 raise InvalidInput(f"there is no superuser {shorten(name)}")
 
     async def ensure_superuser(self) -> str | None:
         """Where nobody could log in: make ``admin``; its password, to be shown once. Otherwise None."""
-        system_only("ensure_superuser")
-        if await self._superusers.any():
+        require_system_context("ensure_superuser")
+        if await self._superusers.has_any():
             return None
-        async with audit_log.audited(self.audit, audit_log.by(SYSTEM, "superuser.create", "admin")) as entry:
-            password = await self._superusers.ensure()
-            entry.dropped = password is None
+        async with audit_log.record_action(
+            self.audit, audit_log.make_audit_line(SYSTEM_CALLER, "superuser.create", "admin")
+        ) as entry:
+            password = await self._superusers.create_first()
+            entry.discard = password is None
         return password
 
 
-def _narrowed(context: SecurityContext, only: Condition) -> SecurityContext:
+def _restrict_context(context: SecurityContext, only: Condition) -> SecurityContext:
     return context if only == ALWAYS else replace(context, only=only)
 
 
-def _tokens(app: Tidewheel) -> Tokens | None:
+def _make_token_verifier(app: Tidewheel) -> TokenVerifier | None:
     if app.settings.jwt_secret is None and app.settings.jwt_jwks_url is None:
         return None
-    from tidewheel.access.tokens import Tokens  # late: its libraries take longer to import than all of ours
+    from tidewheel.access.tokens import (
+        TokenVerifier,
+    )  # late: its libraries take longer to import than all of ours
 
-    return Tokens(app.settings, app.clock)
+    return TokenVerifier(app.settings, app.clock)
 
 
 def _ability(caller: Caller, what: str, scope: Scope, in_scope: bool, rule: tuple[bool, str]) -> Ability:
@@ -505,7 +524,7 @@ def _ability(caller: Caller, what: str, scope: Scope, in_scope: bool, rule: tupl
     return Ability(what, True, "superuser") if caller.superuser else Ability(what, *rule)
 
 
-def _refusal(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermitted:
+def _permission_error(caller: Caller, what: str, why: str) -> NotAuthenticated | NotPermitted:
     """Somebody who showed nothing may try again with something."""
     if caller.kind is CallerKind.ANONYMOUS:
         return NotAuthenticated("this needs an API key, a token or a session; none was shown")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidewheel.access import document_pages
-from tidewheel.access.cache import MOST_FOUND, Lookups
+from tidewheel.access.cache import MAX_FOUND, LookupCache
 from tidewheel.access.caller import DEFAULT_SCOPES, Caller, CallerKind, Scope
 from tidewheel.access.credentials import CredentialRejected
 from tidewheel.core.clock import DAY, MICROSECONDS, seconds_to_microseconds, to_datetime
@@ -29,13 +29,13 @@ from tidewheel.errors import InvalidInput, StoreError, StoreUnavailable, Tidewhe
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
-KIND: Final = "key"
-PREFIX: Final = "tw_"
-USE_NOTED_SECONDS: Final = 60.0
+DOCUMENT_KIND: Final = "key"
+KEY_PREFIX: Final = "tw_"
+LAST_USED_PRECISION_SECONDS: Final = 60.0
 """How exactly ``last_used_at`` is known."""
-KEPT_SECONDS: Final = 30 * DAY
+KEEP_ENDED_KEYS_SECONDS: Final = 30 * DAY
 """How long a key that was revoked or has expired stays on the list."""
-MOST_TRIES: Final = 10
+MAX_WRITE_TRIES: Final = 10
 
 _key = re.compile(r"tw_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _log = logging.getLogger("tidewheel.access")
@@ -84,7 +84,7 @@ _decoder = msgspec.json.Decoder(_Body)
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredKey:
     """A key as it is kept, ready to be compared and to be believed."""
 
     id: str
@@ -94,14 +94,14 @@ class _Stored:
     caller: Caller
 
 
-class Keys:
+class ApiKeyStore:
     """The keys of an app: making, listing, revoking them, and finding out whose one is."""
 
     def __init__(self, app: Tidewheel) -> None:
         self._app = app
-        self._lookups: Lookups[_Stored] = Lookups(self._load, app.clock)
-        self._noted: OrderedDict[str, int] = OrderedDict()
-        self._noting: set[asyncio.Task[None]] = set()
+        self._lookups: LookupCache[_StoredKey] = LookupCache(self._load, app.clock)
+        self._last_use_noted: OrderedDict[str, int] = OrderedDict()
+        self._note_tasks: set[asyncio.Task[None]] = set()
 
     # -- managing ---------------------------------------------------------------------------------------
 
@@ -149,18 +149,20 @@ class Keys:
         while True:
             key_id = secrets.token_hex(8)
             if await self._write(key_id, body, only_version=0):
-                return NewApiKey(f"{PREFIX}{key_id}_{secret}", _info(key_id, body))
+                return NewApiKey(f"{KEY_PREFIX}{key_id}_{secret}", _key_info(key_id, body))
 
-    async def listed(
-        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None
+    async def list_page(
+        self, *, limit: int = document_pages.DEFAULT_PAGE_SIZE, cursor: str | None = None
     ) -> tuple[list[ApiKey], str | None]:
-        found, further = await document_pages.page(self._app, KIND, limit=limit, cursor=cursor)
-        return [_info(document.id, _decoder.decode(document.body)) for document in found], further
+        found, further = await document_pages.list_documents(
+            self._app, DOCUMENT_KIND, limit=limit, cursor=cursor
+        )
+        return [_key_info(document.id, _decoder.decode(document.body)) for document in found], further
 
     async def revoke(self, key_id: str) -> ApiKey | None:
         """None when there is no such key. One that is revoked already stays as it is."""
-        for _ in range(MOST_TRIES):
-            document = await self._app.store.document(KIND, check_id(key_id))
+        for _ in range(MAX_WRITE_TRIES):
+            document = await self._app.store.document(DOCUMENT_KIND, check_key_id(key_id))
             if document is None:
                 return None
             body = _decoder.decode(document.body)
@@ -169,20 +171,20 @@ class Keys:
                 # Its use may be noted at this moment; then it is read again.
                 if not await self._write(key_id, body, only_version=document.version):
                     continue
-            self._lookups.forget(key_id)
-            return _info(key_id, body)
+            self._lookups.invalidate(key_id)
+            return _key_info(key_id, body)
         raise StoreUnavailable(f"key {key_id} is written by others all the time; try again")
 
     async def _write(self, key_id: str, body: _Body, *, only_version: int) -> bool:
         ends = [moment for moment in (body.expires_at, body.revoked_at) if moment is not None]
-        expires_at = min(ends) + seconds_to_microseconds(KEPT_SECONDS) if ends else None
-        new = NewDocument(KIND, key_id, msgspec.json.encode(body), expires_at, only_version)
+        expires_at = min(ends) + seconds_to_microseconds(KEEP_ENDED_KEYS_SECONDS) if ends else None
+        new = NewDocument(DOCUMENT_KIND, key_id, msgspec.json.encode(body), expires_at, only_version)
         [version] = await self._app.store.write_documents([new])
         return version is not None
 
     # -- authenticating ---------------------------------------------------------------------------------
 
-    async def caller(self, key: str, *, note_use: bool = True) -> Caller:
+    async def authenticate(self, key: str, *, note_use: bool = True) -> Caller:
         """Return whose key this is. Raises ``CredentialRejected`` if it is not valid."""
         parts = _key.fullmatch(key)
         if parts is None:
@@ -202,24 +204,24 @@ class Keys:
             self._note_use(stored, now)
         return stored.caller
 
-    async def _load(self, key_id: str) -> _Stored | None:
-        document = await self._app.store.document(KIND, key_id)
-        return None if document is None else _stored(document)
+    async def _load(self, key_id: str) -> _StoredKey | None:
+        document = await self._app.store.document(DOCUMENT_KIND, key_id)
+        return None if document is None else _decode_key(document)
 
-    def _note_use(self, stored: _Stored, now: int) -> None:
+    def _note_use(self, stored: _StoredKey, now: int) -> None:
         """Remember that it was used, at most once a minute and never in the way of whoever uses it."""
-        last = max(self._noted.get(stored.id, 0), stored.body.last_used_at or 0)
-        if now - last < USE_NOTED_SECONDS * MICROSECONDS:
+        last = max(self._last_use_noted.get(stored.id, 0), stored.body.last_used_at or 0)
+        if now - last < LAST_USED_PRECISION_SECONDS * MICROSECONDS:
             return
-        self._noted[stored.id] = now
-        self._noted.move_to_end(stored.id)
-        while len(self._noted) > MOST_FOUND:
-            self._noted.popitem(last=False)
+        self._last_use_noted[stored.id] = now
+        self._last_use_noted.move_to_end(stored.id)
+        while len(self._last_use_noted) > MAX_FOUND:
+            self._last_use_noted.popitem(last=False)
         task = asyncio.create_task(self._write_use(stored, now))
-        self._noting.add(task)
-        task.add_done_callback(self._noting.discard)
+        self._note_tasks.add(task)
+        task.add_done_callback(self._note_tasks.discard)
 
-    async def _write_use(self, stored: _Stored, now: int) -> None:
+    async def _write_use(self, stored: _StoredKey, now: int) -> None:
         try:
             # Not over another version: it may have been revoked since, which must stand.
             body = msgspec.structs.replace(stored.body, last_used_at=now)
@@ -233,9 +235,9 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _stored(document: Document) -> _Stored:
+def _decode_key(document: Document) -> _StoredKey:
     body = _decoder.decode(document.body)
-    info = _info(document.id, body)
+    info = _key_info(document.id, body)
     caller = Caller(
         CallerKind.KEY,
         f"key {info.id}" + (f" ({info.name})" if info.name else ""),
@@ -255,10 +257,12 @@ def _stored(document: Document) -> _Stored:
         "service_id": info.service_id,
         "superuser": info.superuser,
     }
-    return _Stored(document.id, document.version, body, bytes.fromhex(body.hash), replace(caller, auth=auth))
+    return _StoredKey(
+        document.id, document.version, body, bytes.fromhex(body.hash), replace(caller, auth=auth)
+    )
 
 
-def _info(key_id: str, body: _Body) -> ApiKey:
+def _key_info(key_id: str, body: _Body) -> ApiKey:
     return ApiKey(
         key_id,
         body.name,
@@ -269,17 +273,17 @@ def _info(key_id: str, body: _Body) -> ApiKey:
         body.user_id,
         body.service_id,
         to_datetime(body.created_at),
-        _moment(body.expires_at),
-        _moment(body.revoked_at),
-        _moment(body.last_used_at),
+        _optional_datetime(body.expires_at),
+        _optional_datetime(body.revoked_at),
+        _optional_datetime(body.last_used_at),
     )
 
 
-def _moment(microseconds: int | None) -> datetime | None:
+def _optional_datetime(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else to_datetime(microseconds)
 
 
-def check_id(value: Any) -> str:
+def check_key_id(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{16}", value):
         hint = "; that is a key, and its id are the 16 characters after tw_" if _is_key(value) else ""
         shown = "tw_…" if hint else shorten(value)
@@ -288,7 +292,7 @@ def check_id(value: Any) -> str:
 
 
 def _is_key(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(PREFIX)
+    return isinstance(value, str) and value.startswith(KEY_PREFIX)
 
 
 def _check_scopes(given: Iterable[str] | None) -> frozenset[Scope]:

@@ -1,8 +1,8 @@
 """The audit log: who did what to the queue, kept as documents.
 
-An action is recorded in three steps. ``audited`` writes a line with the outcome ``started``, then the action
-runs, then the line gets its outcome. If the first write fails, the action does not run. Recording never fails
-because of what is in a line: long texts are cut, and a hash of the whole text is kept.
+An action is recorded in three steps. ``record_action`` writes a line with the outcome ``started``, then the
+action runs, then the line gets its outcome. If the first write fails, the action does not run. Recording
+never fails because of what is in a line: long texts are cut, and a hash of the whole text is kept.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidewheel.access")
 
-KIND: Final = "audit"
+DOCUMENT_KIND: Final = "audit"
 MAX_DETAIL_BYTES: Final = 4_000
 """Max bytes of a line's details. Longer details are cut, member by member."""
 MAX_MEMBER_BYTES: Final = 1_000
 """Max bytes of one member of details that are too long together."""
-MAX_LOOKED_AT: Final = 2_000
+MAX_SCANNED_LINES: Final = 2_000
 """Lines that one page of a search looks at."""
-MAX_WORDS: Final = 300
+MAX_TEXT_LENGTH: Final = 300
 """Longest actor, target and address; longer ones are cut."""
 
 STARTED: Final = "started"
@@ -88,7 +88,7 @@ class AuditPage:
     cursor: str | None
 
 
-def by(
+def make_audit_line(
     caller: Caller,
     action: str,
     target: str = "",
@@ -100,7 +100,7 @@ def by(
     return AuditLine(action, caller.name, caller.kind, target, caller.tenant, details or {}, address)
 
 
-class Audit:
+class AuditLog:
     """Writes lines and reads them back."""
 
     def __init__(self, app: Tidewheel) -> None:
@@ -122,16 +122,16 @@ class Audit:
         now = self._app.clock.now()
         expires_at = None if retention is None else now + seconds_to_microseconds(retention)
         await self._app.store.write_documents(
-            [NewDocument(KIND, line_id, _encode(line), expires_at) for line_id, line in lines]
+            [NewDocument(DOCUMENT_KIND, line_id, _encode(line), expires_at) for line_id, line in lines]
         )
 
     async def _remove(self, line_id: str) -> None:
-        await self._app.store.remove_document(KIND, line_id)
+        await self._app.store.remove_document(DOCUMENT_KIND, line_id)
 
     async def lines(
         self,
         *,
-        limit: int = document_pages.DEFAULT_PAGE,
+        limit: int = document_pages.DEFAULT_PAGE_SIZE,
         cursor: str | None = None,
         target: str | None = None,
         actor: str | None = None,
@@ -148,14 +148,16 @@ class Audit:
             if value is not None
         }
         if not wanted:
-            found, further = await document_pages.page(self._app, KIND, limit=limit, cursor=cursor)
+            found, further = await document_pages.list_documents(
+                self._app, DOCUMENT_KIND, limit=limit, cursor=cursor
+            )
             return AuditPage(tuple(_decode(document) for document in found), further)
-        limit = min(check_integer("limit", limit, 1, 2**31 - 1), document_pages.LARGEST_PAGE)
+        limit = min(check_integer("limit", limit, 1, 2**31 - 1), document_pages.MAX_PAGE_SIZE)
         kept: list[AuditLine] = []
         looked_at = 0
         while True:
-            found, further = await document_pages.page(
-                self._app, KIND, limit=document_pages.LARGEST_PAGE, cursor=cursor
+            found, further = await document_pages.list_documents(
+                self._app, DOCUMENT_KIND, limit=document_pages.MAX_PAGE_SIZE, cursor=cursor
             )
             for document in found:
                 line = _decode(document)
@@ -163,9 +165,9 @@ class Audit:
                     kept.append(line)
                     if len(kept) == limit:
                         last = document is found[-1] and further is None
-                        return AuditPage(tuple(kept), None if last else document_pages.after(document))
+                        return AuditPage(tuple(kept), None if last else document_pages.cursor_after(document))
             looked_at += len(found)
-            if further is None or looked_at >= MAX_LOOKED_AT:
+            if further is None or looked_at >= MAX_SCANNED_LINES:
                 return AuditPage(tuple(kept), further)
             cursor = further
 
@@ -176,11 +178,11 @@ class AuditEntry:
 
     target: str
     details: dict[str, Any]
-    dropped: bool = False  # the action turned out to change nothing
+    discard: bool = False  # the action turned out to change nothing
 
 
 @asynccontextmanager
-async def audited(log: Audit, line: AuditLine) -> AsyncIterator[AuditEntry]:
+async def record_action(log: AuditLog, line: AuditLine) -> AsyncIterator[AuditEntry]:
     """Record the intent, run the block, record its outcome.
 
     A ``StoreError`` from the first write leaves the block unrun. A block that is refused (a
@@ -194,19 +196,19 @@ async def audited(log: Audit, line: AuditLine) -> AsyncIterator[AuditEntry]:
         yield entry
     except Exception as error:
         if isinstance(error, TidewheelError) and not isinstance(error, StoreError | NotOpen):
-            await _end(log, line_id, None)
+            await _write_outcome(log, line_id, None)
         else:
             entry.details["error"] = type(error).__name__
-            await _end(log, line_id, _ended(line, entry, FAILED))
+            await _write_outcome(log, line_id, _with_outcome(line, entry, FAILED))
         raise
-    await _end(log, line_id, None if entry.dropped else _ended(line, entry, DONE))
+    await _write_outcome(log, line_id, None if entry.discard else _with_outcome(line, entry, DONE))
 
 
-def _ended(line: AuditLine, entry: AuditEntry, outcome: str) -> AuditLine:
+def _with_outcome(line: AuditLine, entry: AuditEntry, outcome: str) -> AuditLine:
     return replace(line, target=entry.target, details=entry.details, outcome=outcome)
 
 
-async def _end(log: Audit, line_id: str, line: AuditLine | None) -> None:
+async def _write_outcome(log: AuditLog, line_id: str, line: AuditLine | None) -> None:
     """Give the line its outcome; None removes it."""
     try:
         if line is None:
@@ -228,22 +230,22 @@ def _encode(line: AuditLine) -> bytes:
     return msgspec.json.encode(
         _Body(
             line.action,
-            _cut(line.actor),
+            _truncate(line.actor),
             line.kind,
-            _cut(line.target),
+            _truncate(line.target),
             line.tenant,
-            _fitting(line.details),
-            None if line.address is None else _cut(line.address),
+            _fit_details(line.details),
+            None if line.address is None else _truncate(line.address),
             line.outcome,
         )
     )
 
 
-def _fitting(details: Mapping[str, Any]) -> dict[str, Any]:
+def _fit_details(details: Mapping[str, Any]) -> dict[str, Any]:
     whole = _json(details)
     if len(whole) <= MAX_DETAIL_BYTES:
         return dict(msgspec.json.decode(whole))
-    shortened = {_cut(name): _shortened(value) for name, value in details.items()}
+    shortened = {_truncate(name): _shortened(value) for name, value in details.items()}
     whole = _json(shortened)
     return dict(msgspec.json.decode(whole)) if len(whole) <= MAX_DETAIL_BYTES else {"all": _summary(whole)}
 
@@ -264,21 +266,21 @@ def _json(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
-        return msgspec.json.encode(_plain(value, depth=10))
+        return msgspec.json.encode(_to_json_types(value, depth=10))
 
 
-def _plain(value: Any, *, depth: int) -> Any:
+def _to_json_types(value: Any, *, depth: int) -> Any:
     if isinstance(value, Mapping) and depth:
-        return {_cut(name): _plain(member, depth=depth - 1) for name, member in value.items()}
+        return {_truncate(name): _to_json_types(member, depth=depth - 1) for name, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and depth:
-        return [_plain(item, depth=depth - 1) for item in value]
+        return [_to_json_types(item, depth=depth - 1) for item in value]
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     return _text(value) if isinstance(value, str) else f"({type(value).__name__})"
 
 
-def _cut(text: object) -> str:
-    return _text(str(text)[:MAX_WORDS])
+def _truncate(text: object) -> str:
+    return _text(str(text)[:MAX_TEXT_LENGTH])
 
 
 def _text(text: str) -> str:

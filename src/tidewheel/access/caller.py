@@ -75,5 +75,5 @@ class Caller:
 
 
 ANONYMOUS: Final = Caller(CallerKind.ANONYMOUS, "anonymous")
-SYSTEM: Final = Caller(CallerKind.SYSTEM, "system", superuser=True)
+SYSTEM_CALLER: Final = Caller(CallerKind.SYSTEM, "system", superuser=True)
 """Code of the program itself, for the audit log."""

@@ -14,7 +14,7 @@ from typing import Final
 from tidewheel.access.caller import Caller
 from tidewheel.core.clock import Clock
 
-REPEAT_SECONDS: Final = 20.0
+REPEAT_LOG_SECONDS: Final = 20.0
 """Seconds between two log lines with the same reason."""
 
 _log = logging.getLogger("tidewheel.access")
@@ -39,10 +39,10 @@ class RejectionLog:
         self._clock = clock
         self._logged: dict[str, tuple[float, int]] = {}  # when, and how many since; reasons are few
 
-    def add(self, rejected: CredentialRejected) -> None:
+    def log(self, rejected: CredentialRejected) -> None:
         now = self._clock.monotonic()
         logged_at, unlogged = self._logged.get(rejected.reason, (None, 0))
-        if logged_at is not None and now - logged_at < REPEAT_SECONDS:
+        if logged_at is not None and now - logged_at < REPEAT_LOG_SECONDS:
             self._logged[rejected.reason] = (logged_at, unlogged + 1)
             return
         self._logged[rejected.reason] = (now, 0)

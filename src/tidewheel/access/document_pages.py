@@ -12,24 +12,24 @@ from tidewheel.errors import InvalidInput
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
-DEFAULT_PAGE: Final = 50
-LARGEST_PAGE: Final = 200
+DEFAULT_PAGE_SIZE: Final = 50
+MAX_PAGE_SIZE: Final = 200
 """Larger limits are cut to this."""
 
 
-async def page(
-    app: Tidewheel, kind: str, *, limit: int = DEFAULT_PAGE, cursor: str | None = None
+async def list_documents(
+    app: Tidewheel, kind: str, *, limit: int = DEFAULT_PAGE_SIZE, cursor: str | None = None
 ) -> tuple[list[Document], str | None]:
     """The documents, and the cursor of the next page; None at the end."""
-    limit = min(check_integer("limit", limit, 1, 2**31 - 1), LARGEST_PAGE)
+    limit = min(check_integer("limit", limit, 1, 2**31 - 1), MAX_PAGE_SIZE)
     before = None if cursor is None else _read(cursor)
     found = await app.store.documents(kind, limit=limit + 1, before=before)
     if len(found) <= limit:
         return found, None
-    return found[:limit], after(found[limit - 1])
+    return found[:limit], cursor_after(found[limit - 1])
 
 
-def after(document: Document) -> str:
+def cursor_after(document: Document) -> str:
     """The cursor of what follows this one."""
     return f"{document.created_at}.{document.id}"
 

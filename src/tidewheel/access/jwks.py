@@ -21,18 +21,18 @@ from jwt.algorithms import has_crypto
 
 from tidewheel.core.clock import Clock
 from tidewheel.core.names import shorten
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 from tidewheel.errors import ConfigurationError
 
-FRESH_SECONDS: Final = 300.0
+REFRESH_SECONDS: Final = 300.0
 """After this the keys are fetched again."""
-STALE_SECONDS: Final = 3600.0
+MAX_AGE_SECONDS: Final = 3600.0
 """Keys older than this are not believed, however long their issuer is away."""
 RETRY_SECONDS: Final = 30.0
 """Between two fetches: also a key nobody knows is no reason to ask more often."""
-FETCH_SECONDS: Final = 5.0
+FETCH_TIMEOUT_SECONDS: Final = 5.0
 """How long a fetch may take, from asking to the last byte."""
-MAX_BYTES: Final = 256 * 1024
+MAX_DOCUMENT_BYTES: Final = 256 * 1024
 MAX_KEYS: Final = 100
 KEY_TYPES: Final = frozenset({"RSA", "EC", "OKP"})
 """Of public keys. A shared secret in a published set would let everybody sign."""
@@ -43,7 +43,7 @@ _log = logging.getLogger("tidewheel.access")
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedKey:
+class PublicKey:
     """A public key, and the algorithms it may be used with."""
 
     key: Any
@@ -56,7 +56,7 @@ def check_jwks_url(url: str) -> str:
     loopback = parts.scheme == "http" and _is_loopback(parts.hostname or "")
     if not parts.hostname or not (parts.scheme == "https" or loopback):
         raise ConfigurationError(
-            f"jwt_jwks_url is {shorten(shown_url(url))}; it must be https://…, or http:// on this machine"
+            f"jwt_jwks_url is {shorten(redact_url(url))}; it must be https://…, or http:// on this machine"
         )
     return url
 
@@ -70,29 +70,29 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class PublishedKeys:
+class JwksCache:
     """The keys of one URL, by ``kid``."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._url = check_jwks_url(url)
         self._clock = clock
-        self._keys: Mapping[str, PublishedKey] = {}
+        self._keys: Mapping[str, PublicKey] = {}
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._downloading = False
 
-    async def find(self, kid: str | None) -> PublishedKey | None:
+    async def find(self, kid: str | None) -> PublicKey | None:
         """The key with this id; without an id the only one, if there is only one."""
         age = self._age(self._fetched_at)
-        key = self._choose(kid) if age < STALE_SECONDS else None
-        due = (key is None or age >= FRESH_SECONDS) and self._age(self._tried_at) >= RETRY_SECONDS
+        key = self._choose(kid) if age < MAX_AGE_SECONDS else None
+        due = (key is None or age >= REFRESH_SECONDS) and self._age(self._tried_at) >= RETRY_SECONDS
         if due or (key is None and self._fetching is not None):
             await self._refresh()
             key = self._choose(kid)
-        return key if self._age(self._fetched_at) < STALE_SECONDS else None
+        return key if self._age(self._fetched_at) < MAX_AGE_SECONDS else None
 
-    def _choose(self, kid: str | None) -> PublishedKey | None:
+    def _choose(self, kid: str | None) -> PublicKey | None:
         if kid is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(kid)
@@ -110,10 +110,10 @@ class PublishedKeys:
     async def _fetch(self) -> None:
         self._tried_at = self._clock.monotonic()
         try:
-            keys = read_keys(await self._download())
+            keys = parse_jwks(await self._download())
             self._keys, self._fetched_at = keys, self._clock.monotonic()
         except (OSError, ValueError, HTTPException, RecursionError) as error:
-            _log.warning("no keys from %s, going on with those at hand: %s", shown_url(self._url), error)
+            _log.warning("no keys from %s, going on with those at hand: %s", redact_url(self._url), error)
         finally:
             self._fetching = None
 
@@ -147,13 +147,13 @@ class PublishedKeys:
         self._downloading = True
         threading.Thread(target=work, name="tidewheel-jwks", daemon=True).start()
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(FETCH_TIMEOUT_SECONDS):
                 return await answer
         except TimeoutError:
-            raise TimeoutError(f"no answer within {FETCH_SECONDS:g} s") from None
+            raise TimeoutError(f"no answer within {FETCH_TIMEOUT_SECONDS:g} s") from None
 
 
-def read_keys(body: bytes) -> dict[str, PublishedKey]:
+def parse_jwks(body: bytes) -> dict[str, PublicKey]:
     """The usable keys of a set. ``ValueError`` when it is none."""
     document = json.loads(body)
     listed = document.get("keys") if isinstance(document, dict) else None
@@ -173,7 +173,7 @@ def read_keys(body: bytes) -> dict[str, PublishedKey]:
             # An RSA key that does not say is good for all of its kind; a curve has one algorithm.
             any_of_its_kind = key.key_type == "RSA" and "alg" not in data
             algorithms = RSA_ALGORITHMS if any_of_its_kind else frozenset({key.algorithm_name})
-            keys[kid] = PublishedKey(key.key, algorithms)
+            keys[kid] = PublicKey(key.key, algorithms)
     return keys
 
 
@@ -196,17 +196,17 @@ def _download(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirect)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - checked
     try:
-        with opener.open(request, timeout=FETCH_SECONDS) as answer:
-            body: bytes = answer.read(MAX_BYTES + 1)
+        with opener.open(request, timeout=FETCH_TIMEOUT_SECONDS) as answer:
+            body: bytes = answer.read(MAX_DOCUMENT_BYTES + 1)
     except urllib.error.HTTPError as error:
         error.close()  # it is the answer as well, with its connection
         raise OSError(f"it answers {error.code} {error.reason}") from None
-    if len(body) > MAX_BYTES:
-        raise ValueError(f"the set has more than {MAX_BYTES:,} bytes")
+    if len(body) > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"the set has more than {MAX_DOCUMENT_BYTES:,} bytes")
     return body
 
 
-def check_usable(value: Any) -> None:
+def check_crypto_installed(value: Any) -> None:
     """Public keys need the library ``cryptography``."""
     if value is not None and not has_crypto:
         raise ConfigurationError(

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MIN_LENGTH: Final = 8
-MAX_LENGTH: Final = 1000
-AT_ONCE: Final = 2
+MIN_PASSWORD_LENGTH: Final = 8
+MAX_PASSWORD_LENGTH: Final = 1000
+MAX_CONCURRENT_HASHES: Final = 2
 """Each takes 64 MiB and a processor: more at once would only be a way to keep the server busy. Logins wait
 in ``login_queue``, where the queue is bounded."""
 
@@ -32,20 +32,22 @@ def _hasher() -> PasswordHasher:
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tidewheel-password")
+    return ThreadPoolExecutor(MAX_CONCURRENT_HASHES, thread_name_prefix="tidewheel-password")
 
 
 @functools.cache
-def _nobodys_hash() -> str:
+def _dummy_hash() -> str:
     """Of a password nobody has: what a name that does not exist is checked against."""
     return _hasher().hash(secrets.token_urlsafe())
 
 
 def check_password(password: Any) -> str:
     """A password to be set."""
-    if not isinstance(password, str) or not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+    if not isinstance(password, str) or not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         length = f"has {len(password):,} characters" if isinstance(password, str) else "is no text"
-        raise InvalidInput(f"the password {length}; {MIN_LENGTH} to {MAX_LENGTH:,} are possible")
+        raise InvalidInput(
+            f"the password {length}; {MIN_PASSWORD_LENGTH} to {MAX_PASSWORD_LENGTH:,} are possible"
+        )
     return password
 
 
@@ -53,9 +55,9 @@ async def hash_password(password: str) -> str:
     return await _run(_hasher().hash, password)
 
 
-async def is_password(hashed: str | None, password: str) -> bool:
+async def verify_password(hashed: str | None, password: str) -> bool:
     """Whether this is the password. Without a hash it is not, after the same work."""
-    if len(password) > MAX_LENGTH:
+    if len(password) > MAX_PASSWORD_LENGTH:
         return False
     return await _run(_verify, hashed, password)
 
@@ -63,7 +65,7 @@ async def is_password(hashed: str | None, password: str) -> bool:
 def _verify(hashed: str | None, password: str) -> bool:
     from argon2.exceptions import Argon2Error, InvalidHashError
 
-    nobodys = _nobodys_hash()  # made for the first of all, so that no name is told from another by it
+    nobodys = _dummy_hash()  # made for the first of all, so that no name is told from another by it
     try:
         _hasher().verify(hashed or nobodys, password)
     except (Argon2Error, InvalidHashError, UnicodeEncodeError):

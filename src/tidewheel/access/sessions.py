@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidewheel.access.cache import Lookups
+from tidewheel.access.cache import LookupCache
 from tidewheel.access.caller import Caller, CallerKind
-from tidewheel.access.superusers import Account, Superusers
+from tidewheel.access.superusers import Account, SuperuserStore
 from tidewheel.core.clock import seconds_to_microseconds, to_datetime
 from tidewheel.core.model import NewDocument
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
-KIND: Final = "session"
+DOCUMENT_KIND: Final = "session"
 
 _token = re.compile(r"[A-Za-z0-9_-]{43}")  # 256 random bits
 
@@ -52,22 +52,22 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 _bodies = msgspec.json.Decoder(_Body)
 
 
-class Sessions:
+class SessionStore:
     """Begins, checks and ends sessions, for every process on the same store."""
 
-    def __init__(self, app: Tidewheel, superusers: Superusers) -> None:
+    def __init__(self, app: Tidewheel, superusers: SuperuserStore) -> None:
         self._app = app
         self._superusers = superusers
-        self._lookups: Lookups[_Body] = Lookups(self._load, app.clock)
+        self._lookups: LookupCache[_Body] = LookupCache(self._load, app.clock)
 
-    async def begin(self, account: Account) -> Session:
+    async def create(self, account: Account) -> Session:
         expires_at = self._app.clock.now() + seconds_to_microseconds(self._app.settings.session_seconds)
         token = secrets.token_urlsafe(32)
-        body = msgspec.json.encode(_Body(account.name, expires_at, self._mark(token, account)))
-        await self._app.store.write_documents([NewDocument(KIND, _id(token), body, expires_at, 0)])
+        body = msgspec.json.encode(_Body(account.name, expires_at, self._account_digest(token, account)))
+        await self._app.store.write_documents([NewDocument(DOCUMENT_KIND, _id(token), body, expires_at, 0)])
         return Session(token, self.csrf(token), to_datetime(expires_at), _caller(account))
 
-    async def caller(self, value: str) -> Caller | None:
+    async def authenticate(self, value: str) -> Caller | None:
         """Return whose session this is, or None. A look at the store is valid for a second."""
         if not _token.fullmatch(value):
             return None
@@ -75,15 +75,15 @@ class Sessions:
         if stored is None or self._app.clock.now() >= stored.expires_at:
             return None
         account = await self._superusers.account(stored.name)
-        if account is None or not hmac.compare_digest(self._mark(value, account), stored.mark):
+        if account is None or not hmac.compare_digest(self._account_digest(value, account), stored.mark):
             return None
         return _caller(account)
 
     async def end(self, value: str) -> None:
         """Log out: here at once, in other processes within a second."""
         if _token.fullmatch(value):
-            await self._app.store.remove_document(KIND, _id(value))
-            self._lookups.forget(_id(value))
+            await self._app.store.remove_document(DOCUMENT_KIND, _id(value))
+            self._lookups.invalidate(_id(value))
 
     def csrf(self, value: str) -> str:
         """Return the token that pages of this session know and pages of other sites cannot."""
@@ -92,12 +92,12 @@ class Sessions:
     def is_csrf(self, value: str, token: str) -> bool:
         return token.isascii() and hmac.compare_digest(self.csrf(value), token)
 
-    def _mark(self, token: str, account: Account) -> str:
+    def _account_digest(self, token: str, account: Account) -> str:
         # Keyed with the token: the password of the setting ``superuser`` cannot be guessed from the store.
-        return _mac(token, f"mark {self._superusers.proof(account)}")
+        return _mac(token, f"mark {self._superusers.session_secret(account)}")
 
     async def _load(self, session_id: str) -> _Body | None:
-        document = await self._app.store.document(KIND, session_id)
+        document = await self._app.store.document(DOCUMENT_KIND, session_id)
         return None if document is None else _bodies.decode(document.body)
 
 

@@ -12,7 +12,7 @@ import jwt
 
 from tidewheel.access.caller import ALL_SCOPES, Caller, CallerKind, Scope
 from tidewheel.access.credentials import CredentialRejected
-from tidewheel.access.jwks import PublishedKeys, check_usable
+from tidewheel.access.jwks import JwksCache, check_crypto_installed
 from tidewheel.core.clock import MICROSECONDS, Clock
 from tidewheel.core.model import ROOT_TENANT
 from tidewheel.core.names import check_tenant, check_text, shorten, suggest
@@ -23,31 +23,40 @@ MAX_TOKEN_BYTES: Final = 8 * 1024
 MAX_KID_LENGTH: Final = 200
 LEEWAY_SECONDS: Final = 10.0
 """How far the issuer's clock may be off."""
-BELIEVED_SECONDS: Final = 30.0
-MOST_BELIEVED: Final = 10_000
+VERIFIED_CACHE_SECONDS: Final = 30.0
+MAX_CACHED_TOKENS: Final = 10_000
 """A token that was verified is not verified again for so long; so many are remembered, by their hash."""
-SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
+MIN_SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
 """Algorithms for a shared secret, and how long it must be: as long as the hash."""
-PUBLIC: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+PUBLIC_KEY_ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+)
 """Algorithms for public keys."""
 SCOPE_PREFIX: Final = "tidewheel:"
-SUPERUSER: Final = "superuser"
+SUPERUSER_SCOPE: Final = "superuser"
 
 
-class Tokens:
+class TokenVerifier:
     """Verifies tokens against one secret, one set of published keys, or both."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        check_usable(settings.jwt_jwks_url)
+        check_crypto_installed(settings.jwt_jwks_url)
         self._secret = None if settings.jwt_secret is None else settings.jwt_secret.encode()
-        self._published = (
-            None if settings.jwt_jwks_url is None else PublishedKeys(settings.jwt_jwks_url, clock)
-        )
+        self._published = None if settings.jwt_jwks_url is None else JwksCache(settings.jwt_jwks_url, clock)
         self._algorithms = self._check_algorithms()
         self._default_scopes = _default_scopes(settings.jwt_default_scopes)
-        self._believed: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        self._verified: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<Tokens of {', '.join(sorted(self._algorithms))}>"  # the secret is nobody's business
@@ -57,10 +66,10 @@ class Tokens:
         usable: list[str] = []
         chosen = list(self._settings.jwt_algorithms)
         if self._secret is not None:
-            usable += SECRET_BYTES
+            usable += MIN_SECRET_BYTES
             chosen += [] if self._settings.jwt_algorithms else ["HS256"]
         if self._published is not None:
-            usable += PUBLIC
+            usable += PUBLIC_KEY_ALGORITHMS
             chosen += [] if self._settings.jwt_algorithms else ["RS256", "ES256", "EdDSA"]
         for name in chosen:
             if name not in usable:
@@ -73,7 +82,7 @@ class Tokens:
         return frozenset(chosen)
 
     def _check_secret(self, secret: bytes, chosen: list[str]) -> None:
-        needed = max((SECRET_BYTES.get(name, 0) for name in chosen), default=0)
+        needed = max((MIN_SECRET_BYTES.get(name, 0) for name in chosen), default=0)
         if not needed:
             raise ConfigurationError("jwt_secret is given, but jwt_algorithms has none of HS256 to HS512")
         if len(secret) < needed:
@@ -82,12 +91,12 @@ class Tokens:
                 'python -c "import secrets; print(secrets.token_urlsafe(48))"'
             )
 
-    async def caller(self, token: str) -> Caller:
+    async def authenticate(self, token: str) -> Caller:
         """Return whom a token is about. Raises ``CredentialRejected`` if it proves nothing."""
         if len(token) > MAX_TOKEN_BYTES or not token.isascii():
             raise CredentialRejected(f"a token is longer than {MAX_TOKEN_BYTES:,} bytes, or not ASCII")
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._believed.get(digest)
+        known = self._verified.get(digest)
         now = self._now()
         if known is not None and known[0] > now:
             return known[1]
@@ -99,10 +108,10 @@ class Tokens:
         except (InvalidInput, ValueError, TypeError, OverflowError):
             # What libraries say to a forged token is not always their own error.
             raise CredentialRejected("a token cannot be read") from None
-        self._believed.pop(digest, None)
-        self._believed[digest] = (min(now + BELIEVED_SECONDS, claims["exp"]), caller)
-        while len(self._believed) > MOST_BELIEVED:
-            self._believed.popitem(last=False)
+        self._verified.pop(digest, None)
+        self._verified[digest] = (min(now + VERIFIED_CACHE_SECONDS, claims["exp"]), caller)
+        while len(self._verified) > MAX_CACHED_TOKENS:
+            self._verified.popitem(last=False)
         return caller
 
     def _reason(self, error: jwt.PyJWTError) -> str:
@@ -155,7 +164,7 @@ class Tokens:
 
     async def _key(self, algorithm: str, header: Mapping[str, Any]) -> Any:
         """The key for this algorithm: never the secret for a public one, nor a public key as a secret."""
-        if algorithm in SECRET_BYTES:
+        if algorithm in MIN_SECRET_BYTES:
             if self._secret is None:
                 raise CredentialRejected("a token is signed with a secret, and jwt_secret is not set")
             return self._secret
@@ -218,9 +227,9 @@ def read_scopes(claim: Any, default: frozenset[Scope]) -> tuple[frozenset[Scope]
     }
     if not ours:
         return default, False
-    superuser = SUPERUSER in ours
+    superuser = SUPERUSER_SCOPE in ours
     named = frozenset(scope for scope in Scope if scope in ours)
-    return (ALL_SCOPES if ours == {SUPERUSER} else named), superuser
+    return (ALL_SCOPES if ours == {SUPERUSER_SCOPE} else named), superuser
 
 
 def _default_scopes(names: Sequence[str]) -> frozenset[Scope]:

@@ -20,8 +20,15 @@ from uuid import uuid4
 import msgspec
 
 from tidewheel.access import document_pages
-from tidewheel.admin.bulk_actions import Matched, Meant, act_in_batches, count_matched, meant, why_left_alone
-from tidewheel.client.job_actions import VERBS
+from tidewheel.admin.bulk_actions import (
+    ActionSelection,
+    MatchCounts,
+    apply_in_batches,
+    count_selection,
+    explain_skipped,
+    select_jobs,
+)
+from tidewheel.client.job_actions import ACTIONS
 from tidewheel.core.clock import DAY, MICROSECONDS, seconds_to_microseconds, to_datetime
 from tidewheel.core.model import Document, JobFilter, NewDocument
 from tidewheel.core.names import shorten, suggest
@@ -32,25 +39,25 @@ from tidewheel.errors import Backpressure, InvalidInput, StoreUnavailable, Tidew
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
-KIND: Final = "bulk"
+BULK_DOCUMENT_KIND: Final = "bulk"
 STATES: Final = ("running", "done", "stopped", "failed", "interrupted")
 """What can be said of an operation."""
 MAX_RUNNING: Final = 4
 """Max operations one process runs at a time."""
 MAX_TENANT_RUNNING: Final = 2
 """Max operations of one tenant among them, so that it leaves room for others."""
-MAX_PASSED_OVER: Final = 10_000
+MAX_SCANNED_OPERATIONS: Final = 10_000
 """Most operations of others that are read for one page of a list."""
-BEAT_SECONDS: Final = 1.0
+HEARTBEAT_SECONDS: Final = 1.0
 """How often progress is written down."""
-SILENT_SECONDS: Final = 15.0
+MAX_SILENT_SECONDS: Final = 15.0
 """An operation that has written nothing for this long was interrupted."""
 CLOSE_SECONDS: Final = 1.0
 """How long operations may take to stop when the process ends; a batch may wait for a store that hangs."""
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 1.0
+INITIAL_DELAY_SECONDS: Final = 0.1
+MAX_DELAY_SECONDS: Final = 1.0
 """Between two tries to write down how one ended, while the store is away."""
-KEPT_SECONDS: Final = 7 * DAY
+RETENTION_SECONDS: Final = 7 * DAY
 
 logger = logging.getLogger(__name__)
 
@@ -111,21 +118,23 @@ class Bulk:
     def __init__(self, app: Tidewheel) -> None:
         self._app = app
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._places: Counter[str] = Counter()  # taken by those that run or start here, by tenant
+        self._slots: Counter[str] = Counter()  # taken by those that run or start here, by tenant
         self._stops: dict[str, asyncio.Event] = {}
 
-    async def matching(self, verb: str, filters: Mapping[str, Any], *, lost: bool = False) -> Matched:
+    async def matching(self, verb: str, filters: Mapping[str, Any], *, lost: bool = False) -> MatchCounts:
         """How many jobs there are that the verb can act on, and how many match that it leaves alone.
 
         Exact for a filter of states, topics, tasks and tenants, of which counters are kept; else to 10,000 of
         each state. ``lost``: to take back jobs whose holder is gone.
         """
-        return await count_matched(self._app.store, await self._meant(verb, filters, lost=lost))
+        return await count_selection(self._app.store, await self._select_jobs(verb, filters, lost=lost))
 
-    async def _meant(self, verb: str, filters: Mapping[str, Any], *, lost: bool) -> Meant:
+    async def _select_jobs(self, verb: str, filters: Mapping[str, Any], *, lost: bool) -> ActionSelection:
         app = self._app
         uuids = app.settings.tenant_uuids
-        return await meant(app.store, _check_verb(verb), filters, now=app.clock.now(), uuids=uuids, lost=lost)
+        return await select_jobs(
+            app.store, _check_verb(verb), filters, now=app.clock.now(), uuids=uuids, lost=lost
+        )
 
     async def start(
         self,
@@ -140,45 +149,45 @@ class Bulk:
 
         ``lost``: as in ``matching``.
         """
-        chosen = await self._meant(
+        chosen = await self._select_jobs(
             verb, filters, lost=lost
         )  # once: relative times are not told batch by batch
         if lost:
             filters = {**filters, "lost": "true"}
         context = SecurityContext.current()
         tenant = "" if context is None else context.tenant
-        self._take_place(tenant)  # before the store is asked: many may be started at once
+        self._take_slot(tenant)  # before the store is asked: many may be started at once
         try:
             return await self._start(verb, filters, chosen, actor, tenant, on_end)
         except BaseException:
-            self._places[tenant] -= 1
+            self._slots[tenant] -= 1
             raise
 
-    def _take_place(self, tenant: str) -> None:
-        if tenant and self._places[tenant] >= MAX_TENANT_RUNNING:
+    def _take_slot(self, tenant: str) -> None:
+        if tenant and self._slots[tenant] >= MAX_TENANT_RUNNING:
             raise Backpressure(
                 f"{MAX_TENANT_RUNNING} bulk operations of this tenant are running, which is the limit; "
                 "try again when one has ended"
             )
-        if self._places.total() >= MAX_RUNNING:
+        if self._slots.total() >= MAX_RUNNING:
             if tenant:  # how much others use is for superusers
                 raise Backpressure("there is no room for another bulk operation now; try again later")
             raise Backpressure(
                 f"{MAX_RUNNING} bulk operations are running in this process, which is the limit; "
                 "try again when one has ended"
             )
-        self._places[tenant] += 1
+        self._slots[tenant] += 1
 
     async def _start(
         self,
         verb: str,
         filters: Mapping[str, Any],
-        chosen: Meant,
+        chosen: ActionSelection,
         actor: str,
         tenant: str,
         on_end: Callable[[BulkOperation], Awaitable[None]] | None,
     ) -> BulkOperation:
-        matched = await count_matched(self._app.store, chosen)
+        matched = await count_selection(self._app.store, chosen)
         body = _Body(
             action=verb,
             filter={name: str(value) for name, value in filters.items() if value is not None},
@@ -191,7 +200,7 @@ class Bulk:
         )
         operation_id = str(uuid4())
         now = await self._app.store.now()
-        await self.write(operation_id, body, 0)
+        await self.write_progress(operation_id, body, 0)
         begun = await self.get(operation_id)
         self._stops[operation_id] = asyncio.Event()
         # A task has the context of whoever makes it: tenant and row filter hold for all of it.
@@ -205,7 +214,7 @@ class Bulk:
 
     async def get(self, operation_id: str) -> BulkOperation | None:
         """One operation, wherever it runs or ran; None when there is none that this code may see."""
-        found = await self._found(operation_id)
+        found = await self._find(operation_id)
         if found is None:
             return None
         document, body = found
@@ -213,21 +222,25 @@ class Bulk:
         return _operation(operation_id, body, document.created_at, document.updated_at, now)
 
     async def listed(
-        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None, actor: str | None = None
+        self,
+        *,
+        limit: int = document_pages.DEFAULT_PAGE_SIZE,
+        cursor: str | None = None,
+        actor: str | None = None,
     ) -> tuple[list[BulkOperation], str | None]:
         """The operations of the last week that this code may see, newest first, and the next page's cursor.
 
         ``actor``: those that this one has started. Operations of others are passed over; after
-        ``MAX_PASSED_OVER`` of them the page ends with what it has, and its cursor names one of them.
+        ``MAX_SCANNED_OPERATIONS`` of them the page ends with what it has, and its cursor names one of them.
         """
-        limit = min(check_integer("limit", limit, 1, 2**31 - 1), document_pages.LARGEST_PAGE)
+        limit = min(check_integer("limit", limit, 1, 2**31 - 1), document_pages.MAX_PAGE_SIZE)
         seen: list[tuple[Document, _Body]] = []
         passed_over = 0
         while True:
-            found, cursor = await document_pages.page(
-                self._app, KIND, limit=document_pages.LARGEST_PAGE, cursor=cursor
+            found, cursor = await document_pages.list_documents(
+                self._app, BULK_DOCUMENT_KIND, limit=document_pages.MAX_PAGE_SIZE, cursor=cursor
             )
-            bodies = [(document, _seen(document)) for document in found]
+            bodies = [(document, _visible_operation(document)) for document in found]
             own = [
                 (document, body)
                 for document, body in bodies
@@ -236,9 +249,9 @@ class Bulk:
             seen += own
             passed_over += len(found) - len(own)
             if len(seen) > limit:
-                cursor = document_pages.after(seen[limit - 1][0])
+                cursor = document_pages.cursor_after(seen[limit - 1][0])
                 break
-            if cursor is None or passed_over >= MAX_PASSED_OVER:
+            if cursor is None or passed_over >= MAX_SCANNED_OPERATIONS:
                 break
         now = await self._app.store.now()
         return [
@@ -249,7 +262,7 @@ class Bulk:
     async def stop(self, operation_id: str) -> BulkOperation | None:
         """Ask it to stop after the batch at hand, whichever process runs it."""
         while True:
-            found = await self._found(operation_id)
+            found = await self._find(operation_id)
             if found is None:
                 return None
             document, body = found
@@ -257,7 +270,10 @@ class Bulk:
                 return await self.get(operation_id)
             body.stop_requested = True
             # Its own process may have written in between; then it is read again.
-            if await self.write(operation_id, body, document.version) and operation_id in self._stops:
+            if (
+                await self.write_progress(operation_id, body, document.version)
+                and operation_id in self._stops
+            ):
                 self._stops[operation_id].set()
 
     async def close(self) -> None:
@@ -294,17 +310,17 @@ class Bulk:
         self, progress: _Progress, on_end: Callable[[BulkOperation], Awaitable[None]] | None
     ) -> None:
         """Write down how it ended, and tell. An outage of the store, perhaps why it ended, is waited out."""
-        pause = FIRST_PAUSE
+        pause = INITIAL_DELAY_SECONDS
         while True:
             try:
                 operation = await progress.write_end()
                 if on_end is not None:
                     await on_end(operation)
             except StoreUnavailable as error:
-                if pause == FIRST_PAUSE:
+                if pause == INITIAL_DELAY_SECONDS:
                     logger.warning("how bulk operation %s ended is not written yet: %s", progress.id, error)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_DELAY_SECONDS)
             except Exception:
                 logger.exception("how bulk operation %s ended cannot be written", progress.id)
                 return
@@ -314,37 +330,39 @@ class Bulk:
     async def _walk(self, progress: _Progress, suitable: Sequence[JobFilter]) -> bool:
         """Whether it was stopped before its end."""
         body = progress.body
-        async with contextlib.aclosing(act_in_batches(self._app.store, body.action, suitable)) as batches:
+        async with contextlib.aclosing(apply_in_batches(self._app.store, body.action, suitable)) as batches:
             async for batch in batches:
-                body.done += batch.done
-                body.skipped += batch.found - batch.done
+                body.done += batch.changed
+                body.skipped += batch.found - batch.changed
                 if await progress.should_stop():
                     return True
         return False
 
     def _forget(self, operation_id: str, tenant: str) -> None:
-        self._places[tenant] -= 1
+        self._slots[tenant] -= 1
         self._running.pop(operation_id, None)
         self._stops.pop(operation_id, None)
 
-    async def _found(self, operation_id: str) -> tuple[Document, _Body] | None:
-        document = await self._app.store.document(KIND, operation_id)
-        body = None if document is None else _seen(document)
+    async def _find(self, operation_id: str) -> tuple[Document, _Body] | None:
+        document = await self._app.store.document(BULK_DOCUMENT_KIND, operation_id)
+        body = None if document is None else _visible_operation(document)
         return None if document is None or body is None else (document, body)
 
-    async def write(self, operation_id: str, body: _Body, only_version: int) -> bool:
+    async def write_progress(self, operation_id: str, body: _Body, only_version: int) -> bool:
         """Write down how far it is, over this version only; False when there is another."""
-        expires_at = self._app.clock.now() + seconds_to_microseconds(KEPT_SECONDS)
-        new = NewDocument(KIND, operation_id, msgspec.json.encode(body), expires_at, only_version)
+        expires_at = self._app.clock.now() + seconds_to_microseconds(RETENTION_SECONDS)
+        new = NewDocument(
+            BULK_DOCUMENT_KIND, operation_id, msgspec.json.encode(body), expires_at, only_version
+        )
         (version,) = await self._app.store.write_documents([new])
         return version is not None
 
     async def now(self) -> int:
         return await self._app.store.now()
 
-    async def wish_to_stop(self, operation_id: str) -> tuple[int, bool]:
+    async def read_stop_request(self, operation_id: str) -> tuple[int, bool]:
         """The version that is written, and whether somebody asked it to stop."""
-        document = await self._app.store.document(KIND, operation_id)
+        document = await self._app.store.document(BULK_DOCUMENT_KIND, operation_id)
         if document is None:  # removed by hand: nobody wants it any more
             return 0, True
         return document.version, _decoder.decode(document.body).stop_requested
@@ -363,7 +381,7 @@ class _Progress:
     async def should_stop(self) -> bool:
         """Once in a while, also look whether somebody in another process asked."""
         now = asyncio.get_running_loop().time()
-        if now - self._written >= BEAT_SECONDS:
+        if now - self._written >= HEARTBEAT_SECONDS:
             self._written = now
             await self.write()
         return self._stop.is_set()
@@ -371,11 +389,11 @@ class _Progress:
     async def write(self) -> None:
         """Write over what is there, but for a wish to stop that came in between."""
         while True:
-            version, asked = await self._bulk.wish_to_stop(self.id)
+            version, asked = await self._bulk.read_stop_request(self.id)
             if asked:
                 self.body.stop_requested = True
                 self._stop.set()
-            if await self._bulk.write(self.id, self.body, version):
+            if await self._bulk.write_progress(self.id, self.body, version):
                 return
 
     async def write_end(self) -> BulkOperation:
@@ -385,7 +403,7 @@ class _Progress:
         return _operation(self.id, self.body, now, now, now)
 
 
-def _seen(document: Document) -> _Body | None:
+def _visible_operation(document: Document) -> _Body | None:
     """What is written, for those it is about."""
     body = _decoder.decode(document.body)
     context = SecurityContext.current()
@@ -393,7 +411,7 @@ def _seen(document: Document) -> _Body | None:
 
 
 def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int, now: int) -> BulkOperation:
-    silent = now - updated_at > SILENT_SECONDS * MICROSECONDS
+    silent = now - updated_at > MAX_SILENT_SECONDS * MICROSECONDS
     return BulkOperation(
         id=operation_id,
         action=body.action,
@@ -406,7 +424,7 @@ def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int,
         done=body.done,
         skipped=body.skipped,
         left_alone=body.left_alone,
-        reason=why_left_alone(body.action, body.left_alone),
+        reason=explain_skipped(body.action, body.left_alone),
         stop_requested=body.stop_requested,
         error=body.error,
         started_at=to_datetime(started_at),
@@ -415,7 +433,7 @@ def _operation(operation_id: str, body: _Body, started_at: int, updated_at: int,
 
 
 def _check_verb(verb: Any) -> str:
-    if verb not in VERBS:
-        hint = suggest(verb, VERBS) if isinstance(verb, str) else ""
-        raise InvalidInput(f"action is {shorten(verb)}{hint}; the actions are {', '.join(VERBS)}")
+    if verb not in ACTIONS:
+        hint = suggest(verb, ACTIONS) if isinstance(verb, str) else ""
+        raise InvalidInput(f"action is {shorten(verb)}{hint}; the actions are {', '.join(ACTIONS)}")
     return str(verb)

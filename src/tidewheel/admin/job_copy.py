@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tidewheel.core import payload
 from tidewheel.core.model import BodyFormat, JobRecord, NewJob
 from tidewheel.core.names import shorten, suggest
-from tidewheel.core.payload import AS_IT_WAS, untyped_body
+from tidewheel.core.payload import UNCHANGED, encode_untyped_payload
 from tidewheel.core.retry import Retry
-from tidewheel.core.security_context import context_in_force
+from tidewheel.core.security_context import current_context
 from tidewheel.errors import HandlerNotFound, InvalidInput, WrongState
 from tidewheel.tasks.options import ByFields, make_template
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidewheel.tasks.task import Task
 
 
-_OF_ONE_JOB: Final = frozenset({"key", "until", "on_duplicate"})
+_NOT_COPIED_OPTIONS: Final = frozenset({"key", "until", "on_duplicate"})
 """What a task says about keys is not for copies: with the key of the first job they would not come to be."""
 
 
@@ -37,7 +37,7 @@ class CopyOptions(TypedDict, total=False):
     correlation_id: str | None
 
 
-def copy_of(app: Tidewheel, record: JobRecord, body: Any, patch: Any, changes: CopyOptions) -> NewJob:
+def make_copy(app: Tidewheel, record: JobRecord, body: Any, patch: Any, changes: CopyOptions) -> NewJob:
     """The new job, checked as any other: against its task, where this app knows it, and all limits.
 
     It has the topic, task, tenant, priority, attempts, timeout, retry policy and carried variables of the one
@@ -58,7 +58,7 @@ def copy_of(app: Tidewheel, record: JobRecord, body: Any, patch: Any, changes: C
         "timeout": record.timeout,
         "correlation_id": record.correlation_id or str(record.id),
     }
-    context = context_in_force()
+    context = current_context()
     if context is None:
         given |= {"user_id": record.user_id, "service_id": record.service_id}
     limited_by = None if task is None else task.defaults.get("limit_key")
@@ -73,21 +73,21 @@ def copy_of(app: Tidewheel, record: JobRecord, body: Any, patch: Any, changes: C
         app.settings,
         task=record.task,
         topic=record.topic,
-        defaults={name: value for name, value in defaults.items() if name not in _OF_ONE_JOB},
+        defaults={name: value for name, value in defaults.items() if name not in _NOT_COPIED_OPTIONS},
         given={**given, **changes},
-    ).of_tenant(record.tenant)
+    ).for_tenant(record.tenant)
     if context is not None:
-        template = template.under(context, uuids=app.settings.tenant_uuids)
-    value = _body_of(record, body, patch)
+        template = template.under_context(context, uuids=app.settings.tenant_uuids)
+    value = _copied_body(record, body, patch)
     limit = app.settings.max_payload_bytes
     if task is None:
-        job = template.job(*untyped_body(value, limit))
+        job = template.job(*encode_untyped_payload(value, limit))
     else:
         job = template.job(task.signature.encode_payload(value, limit), task.signature.format)
     return replace(job, headers=record.headers)
 
 
-def payload_of(record: JobRecord) -> Any:
+def copied_payload(record: JobRecord) -> Any:
     """What a job was given; ``WrongState`` where that is an object of one process only."""
     if type(record.payload) is not bytes:
         raise WrongState(
@@ -114,11 +114,11 @@ def _task_of(app: Tidewheel, record: JobRecord) -> Task[..., Any] | None:
     return task
 
 
-def _body_of(record: JobRecord, body: Any, patch: Any) -> Any:
-    before = payload_of(record)
+def _copied_body(record: JobRecord, body: Any, patch: Any) -> Any:
+    before = copied_payload(record)
     if patch is None:
-        return before if body is AS_IT_WAS else body
-    if body is not AS_IT_WAS:
+        return before if body is UNCHANGED else body
+    if body is not UNCHANGED:
         raise InvalidInput("payload and patch are both given; give the whole payload, or what changes")
     if record.format is BodyFormat.BYTES:
         raise InvalidInput(f"job {record.id} has bytes for a payload, which have no members to patch")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidewheel.client.sync.blocking_app import BlockingLimiting
-from tidewheel.core.names import check_wire_topic, shorten
-from tidewheel.core.security_context import system_only
+from tidewheel.client.sync.blocking_app import BlockingTopicLimitControls
+from tidewheel.core.names import check_any_topic, shorten
+from tidewheel.core.security_context import require_system_context
 from tidewheel.core.topic_limits import LimitsOrigin, TopicLimits
 from tidewheel.errors import InvalidInput
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
 
-class Limiting:
+class TopicLimitControls:
     """Limits of topics: how much runs at once, how fast, in which order, for whom.
 
     They are kept in the store, so every worker obeys them, also those that run already. What is set here
@@ -26,14 +26,14 @@ class Limiting:
         self._app = app
 
     @property
-    def sync(self) -> BlockingLimiting:
+    def sync(self) -> BlockingTopicLimitControls:
         """The same with blocking calls."""
-        return BlockingLimiting(self, self._app.portal)
+        return BlockingTopicLimitControls(self, self._app.portal)
 
     async def set(self, topic: str, limits: TopicLimits) -> None:
         """Limit this topic from now on, in place of the limits it has."""
-        system_only("limits")
-        check_wire_topic(topic)
+        require_system_context("limits")
+        check_any_topic(topic)
         if not isinstance(limits, TopicLimits):
             raise InvalidInput(
                 f"limits is {shorten(limits)} ({type(limits).__name__}); give TopicLimits(concurrency=5), say"
@@ -46,17 +46,17 @@ class Limiting:
         """The same as code declares it, for programs that pass on what workers elsewhere declare: False where
         an operator has set others, which stand.
         """
-        system_only("limits")
-        return await self._app.store.set_limits(check_wire_topic(topic), limits.declared())
+        require_system_context("limits")
+        return await self._app.store.set_limits(check_any_topic(topic), limits.as_declared())
 
     async def get(self, topic: str) -> TopicLimits | None:
         """The limits of a topic; None when it has none."""
-        system_only("limits")
-        return (await self._app.store.limits()).get(check_wire_topic(topic))
+        require_system_context("limits")
+        return (await self._app.store.limits()).get(check_any_topic(topic))
 
     async def list(self) -> dict[str, TopicLimits]:
         """Every topic that has limits, by name."""
-        system_only("limits")
+        require_system_context("limits")
         return await self._app.store.limits()
 
     async def remove(self, topic: str) -> bool:
@@ -64,7 +64,7 @@ class Limiting:
 
         What tasks declare about it comes back when a worker with such a task starts.
         """
-        system_only("limits")
-        had = check_wire_topic(topic) in await self._app.store.limits()
+        require_system_context("limits")
+        had = check_any_topic(topic) in await self._app.store.limits()
         await self._app.store.set_limits(topic, None)
         return had

@@ -20,9 +20,9 @@ from tidewheel.core.model import JobFilter, NewDocument
 from tidewheel.errors import ConfigurationError, StoreError, WrongState
 from tidewheel.stores.protocol import Store
 
-KIND: Final = "copy"
+COPY_DOCUMENT_KIND: Final = "copy"
 MARK_DOCUMENT_ID: Final = "target"
-MARKED_SECONDS: Final = 20
+MARK_TTL_SECONDS: Final = 20
 """How long a mark stays that nobody renews."""
 RENEW_SECONDS: Final = 5.0
 
@@ -34,7 +34,7 @@ class _MarkBody(msgspec.Struct):
     pid: int
 
 
-class Mark:
+class CopyMark:
     """Ours, in the target. ``source`` is for people."""
 
     def __init__(self, target: Store, source: str) -> None:
@@ -48,16 +48,16 @@ class Mark:
         other = await self._read(self._target)
         if other is not None:
             document_version, body = other
-            if not _is_gone(body):
+            if not _has_ended(body):
                 raise WrongState(
                     f"another copy into this store, from {body.source}, is under way (process {body.pid} on "
-                    f"{body.host}); wait for it, or {MARKED_SECONDS} s after its end if it was killed"
+                    f"{body.host}); wait for it, or {MARK_TTL_SECONDS} s after its end if it was killed"
                 )
             self._version = document_version
         await self._write()
         found = await self._read(source)
         if found is not None and found[1].token == self._body.token:
-            await self.take_away()
+            await self.remove()
             raise ConfigurationError(
                 "FROM and TO are the same store, under two names; nothing was copied, name another one"
             )
@@ -67,17 +67,21 @@ class Mark:
         if asyncio.get_running_loop().time() - self._renewed >= RENEW_SECONDS:
             await self._write()
 
-    async def take_away(self) -> None:
+    async def remove(self) -> None:
         found = await self._read(self._target)
         if found is not None and found[1].token == self._body.token:
-            await self._target.remove_document(KIND, MARK_DOCUMENT_ID)
+            await self._target.remove_document(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID)
 
     async def _write(self) -> None:
-        expires_at = await self._target.now() + MARKED_SECONDS * MICROSECONDS
+        expires_at = await self._target.now() + MARK_TTL_SECONDS * MICROSECONDS
         body = msgspec.json.encode(self._body)
         for _ in range(2):
             [version] = await self._target.write_documents(
-                [NewDocument(KIND, MARK_DOCUMENT_ID, body, expires_at, only_version=self._version)]
+                [
+                    NewDocument(
+                        COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID, body, expires_at, expected_version=self._version
+                    )
+                ]
             )
             if version is not None:
                 self._version = version
@@ -92,13 +96,13 @@ class Mark:
         raise StoreError("another copy into this store has begun; this one stops")
 
     async def _read(self, store: Store) -> tuple[int, _MarkBody] | None:
-        document = await store.document(KIND, MARK_DOCUMENT_ID)
+        document = await store.document(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID)
         if document is None:
             return None
         return document.version, msgspec.json.decode(document.body, type=_MarkBody)
 
 
-def _is_gone(body: _MarkBody) -> bool:
+def _has_ended(body: _MarkBody) -> bool:
     """Whether a process of this machine has ended; of others only time tells."""
     if os.name != "posix" or body.host != socket.gethostname():
         return False
@@ -120,17 +124,17 @@ class _CountBody(msgspec.Struct):
     """about to be written in one transaction; whether that was done, only the jobs tell"""
 
 
-class Placed:
+class CopiedJobCount:
     """What is in the target. ``name`` is for people."""
 
     def __init__(self, target: Store, name: str) -> None:
         self._target, self._name = target, name
         self._jobs = 0
 
-    async def look(self) -> int:
+    async def check(self) -> int:
         """How many jobs are there. Refused where some that were put there are gone."""
-        there = (await self._target.count(JobFilter(), beyond=True)).total
-        document = await self._target.document(KIND, COUNT_DOCUMENT_ID)
+        there = (await self._target.count(JobFilter(), exact=True)).total
+        document = await self._target.document(COPY_DOCUMENT_KIND, COUNT_DOCUMENT_ID)
         if document is not None:
             told = msgspec.json.decode(document.body, type=_CountBody)
             if there < told.jobs + told.more and there != told.jobs:
@@ -143,10 +147,10 @@ class Placed:
         self._jobs = there
         return there
 
-    async def expect(self, more: int) -> None:
+    async def announce(self, more: int) -> None:
         """So many will be written next."""
         body = msgspec.json.encode(_CountBody(self._jobs, more))
-        await self._target.write_documents([NewDocument(KIND, COUNT_DOCUMENT_ID, body, None)])
+        await self._target.write_documents([NewDocument(COPY_DOCUMENT_KIND, COUNT_DOCUMENT_ID, body, None)])
 
     def add(self, written: int) -> None:
         """So many were written."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MISSING_SECONDS: Final = 20.0
 """A worker not heard of for this long is missing; it tells about itself every five seconds."""
-MOST_COUNTED: Final = 500
+MAX_COUNTED_JOBS: Final = 500
 """Running jobs that are counted by worker; of more, each worker's own figures are shown."""
 
 
@@ -67,13 +67,13 @@ class WorkerInfo:
         return self.stuck > 0
 
 
-async def worker_infos(store: Store) -> list[WorkerInfo]:
+async def list_workers(store: Store) -> list[WorkerInfo]:
     """Return all that a store has on its list, by name, with the jobs that each holds now."""
     records = await store.workers()
     if records:
-        running = await store.longest_running(MOST_COUNTED + 1)
-        if len(running) <= MOST_COUNTED:
-            records = with_held(records, running)
+        running = await store.longest_running(MAX_COUNTED_JOBS + 1)
+        if len(running) <= MAX_COUNTED_JOBS:
+            records = with_held_jobs(records, running)
     now = await store.now()
     return [worker_info(record, now) for record in records]
 
@@ -83,7 +83,7 @@ def is_missing(worker: WorkerRecord, now: int) -> bool:
     return now - worker.seen_at > MISSING_SECONDS * MICROSECONDS
 
 
-def lost_holders(
+def find_lost_holders(
     running: Iterable[JobRecord], workers: Iterable[WorkerRecord], now: int
 ) -> dict[str, int | None]:
     """The holders of these running jobs that are gone, with the time each was last seen.
@@ -106,17 +106,17 @@ def lost_holders(
     return lost
 
 
-def with_held(records: Iterable[WorkerRecord], running: Iterable[JobRecord]) -> list[WorkerRecord]:
+def with_held_jobs(records: Iterable[WorkerRecord], running: Iterable[JobRecord]) -> list[WorkerRecord]:
     """Return the workers with their slots as the running jobs fill them.
 
     A worker's own figures are up to five seconds old, and would contradict the jobs listed beside them. A
     worker starts what it holds as long as it has slots; the rest is claimed ahead. A puller has no slots.
     """
     held = Counter(job.worker for job in running)
-    return [_with_held(record, held[record.name]) for record in records]
+    return [_with_held_jobs(record, held[record.name]) for record in records]
 
 
-def _with_held(record: WorkerRecord, held: int) -> WorkerRecord:
+def _with_held_jobs(record: WorkerRecord, held: int) -> WorkerRecord:
     slots = record.concurrency
     if record.name.startswith(PULLER_PREFIX):
         slots = max(slots, held)

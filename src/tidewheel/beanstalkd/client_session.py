@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidewheel.beanstalkd import replies
-from tidewheel.beanstalkd.server_state import seconds
+from tidewheel.beanstalkd.server_state import clamp_seconds
 from tidewheel.beanstalkd.tubes import DEFAULT_TUBE
 from tidewheel.core.model import BodyFormat, State
 from tidewheel.errors import (
@@ -21,56 +21,56 @@ from tidewheel.errors import (
     StoreUnavailable,
     WrongState,
 )
-from tidewheel.pull.prefetch import MOMENT
+from tidewheel.pull.prefetch import KEEP_SECONDS
 from tidewheel.pull.queue import MAX_KICKED, MAX_TOPICS
 from tidewheel.pull.queue_stats import QueueStats
-from tidewheel.pull.reserved_job import give_back
+from tidewheel.pull.reserved_job import return_abandoned
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from tidewheel.beanstalkd.commands import Command
-    from tidewheel.beanstalkd.server_state import Shared
+    from tidewheel.beanstalkd.server_state import ServerState
     from tidewheel.beanstalkd.tubes import Tube
     from tidewheel.client.job_handle import Job
     from tidewheel.core.model import Enqueued
-    from tidewheel.pull.dispatcher import Waiter
-    from tidewheel.pull.job_returner import Pulled
+    from tidewheel.pull.dispatcher import WaitingPuller
+    from tidewheel.pull.job_returner import PulledJob
     from tidewheel.pull.queue_stats import JobStats, TopicState
     from tidewheel.pull.reserved_job import Reserved
 
-SAFETY_MARGIN: Final = 1.0
+SAFETY_MARGIN_SECONDS: Final = 1.0
 """Seconds before the end of a reservation in which its holder is not made to wait."""
 MAX_WATCHED: Final = MAX_TOPICS
 """Most tubes that one connection watches."""
-MAX_HELD: Final = 10_000
+MAX_RESERVED: Final = 10_000
 """Most jobs that one connection has reserved."""
-_GONE: Final = frozenset({State.COMPLETED, State.CANCELLED})
+_INVISIBLE_STATES: Final = frozenset({State.COMPLETED, State.CANCELLED})
 """States of jobs that are kept for their history, and that a client has no business with any more."""
 _RESERVING: Final = frozenset({"reserve", "reserve-with-timeout"})
-_SEES_NO_OTHERS: Final = "touch"
+_UNAFFECTED_BY_PREFETCH: Final = "touch"
 """A command that takes a while and whose answer does not depend on which jobs are ready."""
-_TIMER_SLACK: Final = 0.005
+_TIMER_SLACK_SECONDS: Final = 0.005
 """Seconds that a timer may come too early."""
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 2.0
+_INITIAL_PAUSE_SECONDS: Final = 0.1
+_MAX_PAUSE_SECONDS: Final = 2.0
 """Seconds between tries to give jobs back while the store is away; each pause is twice the one before."""
 
 _log = logging.getLogger("tidewheel.beanstalkd")
 
 
-class Later(NamedTuple):
+class PendingReply(NamedTuple):
     """An answer that has to be waited for."""
 
     future: asyncio.Future[Any]
-    then: Callable[[Any], bytes | Later]  # from its result to what the client is told
+    make_reply: Callable[[Any], bytes | PendingReply]  # from its result to what the client is told
     name: str  # the command's
 
 
-class Session:
+class ClientSession:
     """One connection. Its commands are answered one after the other."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ServerState) -> None:
         self._shared = shared
         self._app = shared.app
         self._queue = shared.queue
@@ -81,11 +81,11 @@ class Session:
         self._held: dict[int, Reserved] = {}  # by number
         self._soonest: float | None = None  # when the first of them ends; None is to be looked up
         self._timer: asyncio.TimerHandle | None = None
-        self._waiter: Waiter | None = None
+        self._waiter: WaitingPuller | None = None
         self._last = ""  # command
         self._answered_at = 0.0
-        self._quick: set[str] = set()  # commands that were followed by another at once, the last time
-        self._asks_again = False  # a delete was followed by a reserve, the last time
+        self._calls_again: set[str] = set()  # commands that were followed by another at once, the last time
+        self._reserves_again = False  # a delete was followed by a reserve, the last time
         self._hung_up = False
         self._gone = False
         self._producer = False
@@ -93,7 +93,7 @@ class Session:
         shared.counters.connections += 1
         shared.counters.total_connections += 1
 
-    def answer(self, command: Command) -> bytes | Later:
+    def answer(self, command: Command) -> bytes | PendingReply:
         """What to tell the client, or what that waits for. Every command but ``quit``, which is its
         connection's.
         """
@@ -102,40 +102,40 @@ class Session:
             self._counters.commands[name] += 1
         if command.error:
             return self._refuse(command)
-        self._learn(name)
+        self._learn_call_pattern(name)
         try:
             answer = _VERBS[name](self, command)
         except Exception as error:
             return self._failed(name, error)
-        return answer if isinstance(answer, bytes | Later) else self._begin(name, answer)
+        return answer if isinstance(answer, bytes | PendingReply) else self._begin(name, answer)
 
-    def _learn(self, name: str) -> None:
+    def _learn_call_pattern(self, name: str) -> None:
         """What this client does after the command before this one: it will do the same again."""
         before, self._last = self._last, name
-        if self._app.clock.monotonic() < self._answered_at + MOMENT:
-            self._quick.add(before)
+        if self._app.clock.monotonic() < self._answered_at + KEEP_SECONDS:
+            self._calls_again.add(before)
         else:
-            self._quick.discard(before)
+            self._calls_again.discard(before)
         if before == "delete":
-            self._asks_again = name in _RESERVING and before in self._quick
+            self._reserves_again = name in _RESERVING and before in self._calls_again
 
-    def _begin(self, name: str, answer: Coroutine[Any, Any, bytes]) -> Later:
-        if name != _SEES_NO_OTHERS and self._queue.anything_ahead:
-            answer = self._alone(answer)
-        return Later(asyncio.get_running_loop().create_task(answer), _as_it_is, name)
+    def _begin(self, name: str, answer: Coroutine[Any, Any, bytes]) -> PendingReply:
+        if name != _UNAFFECTED_BY_PREFETCH and self._queue.has_prefetched:
+            answer = self._after_returning_prefetched(answer)
+        return PendingReply(asyncio.get_running_loop().create_task(answer), _unchanged, name)
 
-    async def _alone(self, answer: Coroutine[Any, Any, bytes]) -> bytes:
+    async def _after_returning_prefetched(self, answer: Coroutine[Any, Any, bytes]) -> bytes:
         """What a command sees must not depend on who is expected to ask for a job in a moment."""
-        await self._queue.let_go()
+        await self._queue.return_prefetched()
         return await answer
 
-    def finish(self, later: Later) -> bytes | Later:
+    def finish(self, later: PendingReply) -> bytes | PendingReply:
         """What to tell the client now that it is there."""
         if self._waiter is not None:
             self._wait(None)
         self._answered_at = self._app.clock.monotonic()
         try:
-            return later.then(later.future.result())
+            return later.make_reply(later.future.result())
         except Exception as error:
             return self._failed(later.name, error)
 
@@ -147,7 +147,7 @@ class Session:
                 _log.info("%s was refused: %s", name, error)
                 return replies.OUT_OF_MEMORY
             case StoreUnavailable():
-                self._shared.failed(error)
+                self._shared.record_store_failure(error)
                 return replies.OUT_OF_MEMORY
             case _:
                 _log.error("%s failed", name, exc_info=error)
@@ -160,23 +160,23 @@ class Session:
         if self._waiter is not None:
             # A client that closed its side alone still gets a job that is there, as if it asked for no more.
             if gone:
-                self._queue.withdraw(self._waiter)
+                self._queue.remove_waiter(self._waiter)
             else:
-                self._queue.hurry(self._waiter)
+                self._queue.expire_waiter(self._waiter)
 
     async def close(self) -> None:
         """The connection is gone: its jobs are given back."""
         shared = self._shared
         if self._timer is not None:
             self._timer.cancel()
-        shared.tubes.leave(self._tube)
+        shared.tubes.stop_using(self._tube)
         for tube in self._watched:
-            shared.tubes.ignore(tube)
+            shared.tubes.stop_watching(tube)
         shared.counters.connections -= 1
         shared.counters.producers -= self._producer
         shared.counters.workers -= self._worker
         held, self._held = list(self._held.values()), {}
-        pause = _FIRST_PAUSE
+        pause = _INITIAL_PAUSE_SECONDS
         while held:
             given = await asyncio.gather(*map(self._give_back, held))
             held = [one for one, done in zip(held, given, strict=True) if not done and one.time_left > 0]
@@ -184,79 +184,79 @@ class Session:
                 _log.warning("%d jobs of a client stay reserved until their time to run is over", len(held))
                 return
             if held:
-                await shared.rest(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await shared.sleep_until_stopped(pause)
+                pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     async def _give_back(self, reserved: Reserved) -> bool:
         """False when it has to be tried again: the store is away, and a time to run can be years."""
         try:
-            await give_back(reserved)
+            await return_abandoned(reserved)
         except NotReserved:
             pass  # its time was over already, so it is anybody's as it should be
         except StoreUnavailable as error:
-            self._shared.failed(error)
+            self._shared.record_store_failure(error)
             return False
         except StoreError as error:
             _log.warning("job %d stays reserved until its time to run is over: %s", reserved.number, error)
         else:
-            self._shared.worked()
+            self._shared.record_store_success()
         return True
 
     # -- producers ----------------------------------------------------------------------------------------
 
     def _refuse(self, command: Command) -> bytes:
         if command.error == replies.EXPECTED_CRLF:
-            self._be_producer()  # as in beanstalkd: its line was a good one
+            self._count_as_producer()  # as in beanstalkd: its line was a good one
         return command.error
 
-    def _be_producer(self) -> None:
+    def _count_as_producer(self) -> None:
         if not self._producer:
             self._producer = True
             self._counters.producers += 1
 
-    def _put(self, command: Command) -> bytes | Later:
-        self._be_producer()
+    def _put(self, command: Command) -> bytes | PendingReply:
+        self._count_as_producer()
         if self._counters.draining:
             return replies.DRAINING
         tube = self._tube
         template = self._shared.template(tube.name, command.priority, command.delay, command.ttr)
         job = template.job(command.body, BodyFormat.BYTES)
-        putting = self._queue.put_soon(job, quick="put" in self._quick)
-        return Later(putting, functools.partial(self._inserted, tube), "put")
+        putting = self._queue.put_batched(job, calls_again="put" in self._calls_again)
+        return PendingReply(putting, functools.partial(self._inserted, tube), "put")
 
     def _inserted(self, tube: Tube, answer: Enqueued) -> bytes:
         self._counters.total_jobs += 1
         tube.total_jobs += 1
-        self._shared.worked()
+        self._shared.record_store_success()
         return replies.inserted(answer.number)
 
     def _use(self, command: Command) -> bytes:
         tubes = self._shared.tubes
         before, self._tube = self._tube, tubes.use(command.tube)
-        tubes.leave(before)
+        tubes.stop_using(before)
         return replies.using(command.tube)
 
     # -- workers ------------------------------------------------------------------------------------------
 
-    def _reserve(self, command: Command) -> bytes | Later:
-        self._be_worker()
+    def _reserve(self, command: Command) -> bytes | PendingReply:
+        self._count_as_worker()
         if self._gone:
             return replies.TIMED_OUT  # what it had sent before is still read, and it will get no job of it
-        if len(self._held) >= MAX_HELD:
+        if len(self._held) >= MAX_RESERVED:
             return replies.OUT_OF_MEMORY
         wait: float | None = 0.0 if self._hung_up else command.timeout
         until_deadline = self._until_deadline()
         if until_deadline is not None:
             wait = max(0.0, until_deadline if wait is None else min(wait, until_deadline))
-        waiter = self._queue.ask(self._topics, wait, quick=command.name in self._quick)
+        waiter = self._queue.add_waiter(self._topics, wait, calls_again=command.name in self._calls_again)
         self._wait(waiter)
-        return Later(waiter.future, self._got, command.name)
+        return PendingReply(waiter.future, self._reserved_reply, command.name)
 
-    def _got(self, pulled: Pulled | None) -> bytes:
+    def _reserved_reply(self, pulled: PulledJob | None) -> bytes:
         if pulled is not None:
-            return self._hold(self._queue.taken(pulled))
+            return self._hold(self._queue.make_reserved(pulled))
         until_deadline = self._until_deadline()
-        soon = until_deadline is not None and until_deadline <= _TIMER_SLACK
+        soon = until_deadline is not None and until_deadline <= _TIMER_SLACK_SECONDS
         return replies.DEADLINE_SOON if soon else replies.TIMED_OUT
 
     def _until_deadline(self) -> float | None:
@@ -266,31 +266,31 @@ class Session:
         now = self._app.clock.monotonic()
         if self._soonest is None:
             self._soonest = now + min(reserved.time_left for reserved in self._held.values())
-        return self._soonest - SAFETY_MARGIN - now
+        return self._soonest - SAFETY_MARGIN_SECONDS - now
 
-    def _wait(self, waiter: Waiter | None) -> None:
+    def _wait(self, waiter: WaitingPuller | None) -> None:
         self._waiter = waiter
         step = -1 if waiter is None else 1
         self._counters.waiting += step
         for tube in self._watched:
             tube.waiting += step
 
-    def _be_worker(self) -> None:
+    def _count_as_worker(self) -> None:
         if not self._worker:
             self._worker = True
             self._counters.workers += 1
 
     def _hold(self, reserved: Reserved) -> bytes:
         self._held[reserved.number] = reserved
-        self._shared.worked()
+        self._shared.record_store_success()
         left = reserved.time_left
         if self._soonest is not None or len(self._held) == 1:
             ends = self._app.clock.monotonic() + left
             self._soonest = ends if len(self._held) == 1 else min(ends, self._soonest or ends)
-        self._look_after(left)
+        self._set_expiry_timer(left)
         return replies.reserved(reserved.number, reserved.raw)
 
-    def _look_after(self, delay: float) -> None:
+    def _set_expiry_timer(self, delay: float) -> None:
         """See that the ends of reservations are noticed. A timer that comes too early sets the next one."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
@@ -308,28 +308,28 @@ class Session:
             self._counters.timeouts += len(ended)
             self._shared.rescue_soon()
         if self._held:
-            self._look_after(min(reserved.time_left for reserved in self._held.values()))
+            self._set_expiry_timer(min(reserved.time_left for reserved in self._held.values()))
 
     def _forget(self, number: int) -> None:
         self._held.pop(number, None)
         self._soonest = None
 
     async def _reserve_job(self, command: Command) -> bytes:
-        if len(self._held) >= MAX_HELD:
+        if len(self._held) >= MAX_RESERVED:
             return replies.OUT_OF_MEMORY
         reserved = await self._queue.reserve_job(await self._id_of(command.number))
-        self._be_worker()
+        self._count_as_worker()
         return self._hold(reserved)
 
-    def _delete(self, command: Command) -> Later | Coroutine[Any, Any, bytes]:
+    def _delete(self, command: Command) -> PendingReply | Coroutine[Any, Any, bytes]:
         reserved = self._held.get(command.number)
         if reserved is None:
             return self._delete_free(command.number)
-        then = self._topics if self._asks_again else None
-        deleting = reserved.deleting(then=then, quick="delete" in self._quick)
-        return Later(deleting, functools.partial(self._deleted, reserved), command.name)
+        then = self._topics if self._reserves_again else None
+        deleting = reserved.start_delete(next_topics=then, calls_again="delete" in self._calls_again)
+        return PendingReply(deleting, functools.partial(self._deleted, reserved), command.name)
 
-    def _deleted(self, reserved: Reserved, held: bool) -> bytes | Later:
+    def _deleted(self, reserved: Reserved, held: bool) -> bytes | PendingReply:
         self._forget(reserved.number)
         if not held:
             # Its time is over: it may be ready again, and then anybody may delete it.
@@ -345,13 +345,13 @@ class Session:
 
     def _counted(self, topic: str) -> bytes:
         self._shared.tubes.make(topic).deletes += 1
-        self._shared.worked()
+        self._shared.record_store_success()
         return replies.DELETED
 
     async def _release(self, command: Command) -> bytes:
         return await self._end(
             command.number,
-            lambda reserved: reserved.release(priority=-command.priority, delay=seconds(command.delay)),
+            lambda reserved: reserved.release(priority=-command.priority, delay=clamp_seconds(command.delay)),
             replies.RELEASED,
         )
 
@@ -380,7 +380,7 @@ class Session:
         # Its old end may have come meanwhile, and it been forgotten, though the store had it touched in time.
         self._held[command.number] = reserved
         self._soonest = None
-        self._look_after(reserved.time_left)
+        self._set_expiry_timer(reserved.time_left)
         return replies.TOUCHED
 
     def _watch(self, command: Command) -> bytes:
@@ -398,7 +398,7 @@ class Session:
             if len(watched) == 1:
                 return replies.NOT_IGNORED
             place = next(place for place, tube in enumerate(watched) if tube.name == command.tube)
-            self._shared.tubes.ignore(watched[place])
+            self._shared.tubes.stop_watching(watched[place])
             watched[place] = watched[-1]  # as beanstalkd fills the gap, and so lists them
             watched.pop()
             self._topics -= {command.tube}
@@ -408,16 +408,16 @@ class Session:
 
     async def _peek(self, command: Command) -> bytes:
         job = await self._queue.peek(await self._id_of(command.number))
-        return replies.NOT_FOUND if job.record.state in _GONE else _shown(job)
+        return replies.NOT_FOUND if job.record.state in _INVISIBLE_STATES else _found_reply(job)
 
     async def _peek_ready(self, _: Command) -> bytes:
-        return _shown(await self._queue.peek_ready(self._tube.name))
+        return _found_reply(await self._queue.peek_ready(self._tube.name))
 
     async def _peek_delayed(self, _: Command) -> bytes:
-        return _shown(await self._queue.peek_delayed(self._tube.name))
+        return _found_reply(await self._queue.peek_delayed(self._tube.name))
 
     async def _peek_buried(self, _: Command) -> bytes:
-        return _shown(await self._queue.peek_buried(self._tube.name))
+        return _found_reply(await self._queue.peek_buried(self._tube.name))
 
     async def _kick(self, command: Command) -> bytes:
         return replies.kicked(await self._queue.kick(self._tube.name, min(command.bound, MAX_KICKED)))
@@ -428,31 +428,35 @@ class Session:
 
     async def _stats_job(self, command: Command) -> bytes:
         stats = await self._stats_of(command.number)
-        return replies.chunk(replies.of_job(stats, self._app.settings.lease))
+        return replies.yaml_reply(replies.job_stats(stats, self._app.settings.lease))
 
     async def _stats_tube(self, command: Command) -> bytes:
         topic = await self._topic(command.tube)
         if topic is None:
             return replies.NOT_FOUND
-        return replies.chunk(replies.of_tube(command.tube, topic, self._shared.tubes.get(command.tube)))
+        return replies.yaml_reply(
+            replies.tube_stats(command.tube, topic, self._shared.tubes.get(command.tube))
+        )
 
     async def _stats(self, _: Command) -> bytes:
         depths = await self._queue.depths()
-        tubes = self._shared.tubes.existing(depth.topic for depth in depths)
-        return replies.chunk(replies.of_server(self._counters, QueueStats.of(depths, 0), len(tubes)))
+        tubes = self._shared.tubes.list_existing(depth.topic for depth in depths)
+        return replies.yaml_reply(
+            replies.server_stats(self._counters, QueueStats.from_depths(depths, 0), len(tubes))
+        )
 
     async def _list_tubes(self, _: Command) -> bytes:
         depths = await self._queue.depths()
-        return replies.listed(self._shared.tubes.existing(depth.topic for depth in depths))
+        return replies.yaml_list_reply(self._shared.tubes.list_existing(depth.topic for depth in depths))
 
     def _list_tube_used(self, _: Command) -> bytes:
         return replies.using(self._tube.name)
 
     def _list_tubes_watched(self, _: Command) -> bytes:
-        return replies.listed(tube.name for tube in self._watched)
+        return replies.yaml_list_reply(tube.name for tube in self._watched)
 
     async def _pause_tube(self, command: Command) -> bytes:
-        name, length = command.tube, seconds(command.delay)
+        name, length = command.tube, clamp_seconds(command.delay)
         if await self._topic(name) is None:
             return replies.NOT_FOUND
         if length:
@@ -488,39 +492,41 @@ class Session:
         return job_id
 
 
-def _shown(job: Job[object] | None) -> bytes:
+def _found_reply(job: Job[object] | None) -> bytes:
     if job is None:
         return replies.NOT_FOUND
     return replies.found(job.number, job.record.payload or b"")
 
 
-def _as_it_is(reply: bytes) -> bytes:
+def _unchanged(reply: bytes) -> bytes:
     return reply
 
 
-_VERBS: Final[dict[str, Callable[[Session, Command], bytes | Later | Coroutine[Any, Any, bytes]]]] = {
-    "put": Session._put,
-    "use": Session._use,
-    "reserve": Session._reserve,
-    "reserve-with-timeout": Session._reserve,
-    "reserve-job": Session._reserve_job,
-    "delete": Session._delete,
-    "release": Session._release,
-    "bury": Session._bury,
-    "touch": Session._touch,
-    "watch": Session._watch,
-    "ignore": Session._ignore,
-    "peek": Session._peek,
-    "peek-ready": Session._peek_ready,
-    "peek-delayed": Session._peek_delayed,
-    "peek-buried": Session._peek_buried,
-    "kick": Session._kick,
-    "kick-job": Session._kick_job,
-    "stats": Session._stats,
-    "stats-job": Session._stats_job,
-    "stats-tube": Session._stats_tube,
-    "list-tubes": Session._list_tubes,
-    "list-tube-used": Session._list_tube_used,
-    "list-tubes-watched": Session._list_tubes_watched,
-    "pause-tube": Session._pause_tube,
+_VERBS: Final[
+    dict[str, Callable[[ClientSession, Command], bytes | PendingReply | Coroutine[Any, Any, bytes]]]
+] = {
+    "put": ClientSession._put,
+    "use": ClientSession._use,
+    "reserve": ClientSession._reserve,
+    "reserve-with-timeout": ClientSession._reserve,
+    "reserve-job": ClientSession._reserve_job,
+    "delete": ClientSession._delete,
+    "release": ClientSession._release,
+    "bury": ClientSession._bury,
+    "touch": ClientSession._touch,
+    "watch": ClientSession._watch,
+    "ignore": ClientSession._ignore,
+    "peek": ClientSession._peek,
+    "peek-ready": ClientSession._peek_ready,
+    "peek-delayed": ClientSession._peek_delayed,
+    "peek-buried": ClientSession._peek_buried,
+    "kick": ClientSession._kick,
+    "kick-job": ClientSession._kick_job,
+    "stats": ClientSession._stats,
+    "stats-job": ClientSession._stats_job,
+    "stats-tube": ClientSession._stats_tube,
+    "list-tubes": ClientSession._list_tubes,
+    "list-tube-used": ClientSession._list_tube_used,
+    "list-tubes-watched": ClientSession._list_tubes_watched,
+    "pause-tube": ClientSession._pause_tube,
 }

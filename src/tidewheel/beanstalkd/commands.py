@@ -170,7 +170,7 @@ _BARE: Final = frozenset(
 _BARE_PREFIXES: Final = tuple(sorted(_BARE))
 
 
-MAX_LINE: Final = 224
+MAX_LINE_BYTES: Final = 224
 """Longest command line in bytes, with its end."""
 
 
@@ -178,7 +178,7 @@ class NotBeanstalkd(Exception):
     """The other side speaks another protocol: a browser was made to call us, or the port is the wrong one."""
 
 
-class Parser:
+class CommandParser:
     """One connection's bytes. What it keeps is a line, or a body of at most ``max_job_size`` bytes, and
     whatever was fed behind it.
     """
@@ -205,7 +205,7 @@ class Parser:
         """The next command that is there as a whole. Raises ``NotBeanstalkd``."""
         while True:
             if self._skipped is not None:
-                return self._passed_over()
+                return self._skip_unwanted()
             if self._put is not None:
                 return self._with_body(self._put)
             line = self._line()
@@ -225,15 +225,15 @@ class Parser:
 
     def _line(self) -> bytes | None:
         buffer = self._buffer
-        end = buffer.find(b"\r\n", 0, MAX_LINE)
-        if self._first and (end >= 0 or len(buffer) >= MAX_LINE):
+        end = buffer.find(b"\r\n", 0, MAX_LINE_BYTES)
+        if self._first and (end >= 0 or len(buffer) >= MAX_LINE_BYTES):
             self._first = False
             self._refuse_strangers(end)
         if end >= 0:
             line = bytes(buffer[:end])
             del buffer[: end + 2]
             return line
-        if len(buffer) >= MAX_LINE:
+        if len(buffer) >= MAX_LINE_BYTES:
             self._skip_line = True
             self._skipped = Command("", BAD_FORMAT)
         return None
@@ -243,7 +243,7 @@ class Parser:
 
         Other protocols can be made to carry our commands in a later line, such as the body of a request.
         """
-        start = bytes(self._buffer[: end if end >= 0 else MAX_LINE])
+        start = bytes(self._buffer[: end if end >= 0 else MAX_LINE_BYTES])
         if not begins_like_command(start):
             raise NotBeanstalkd(repr(start[:40].decode("latin-1")))  # quoted: it goes to the log
 
@@ -258,7 +258,7 @@ class Parser:
         del buffer[:end]
         return replace(put, body=body) if complete else replace(put, error=EXPECTED_CRLF)
 
-    def _passed_over(self) -> Command | None:
+    def _skip_unwanted(self) -> Command | None:
         """Throw away what is not wanted; once all of it has passed, what to tell about it."""
         buffer = self._buffer
         if self._skip_line:

@@ -17,7 +17,7 @@ BACKLOG = 1024
 """Connections that wait to be accepted."""
 
 
-class Address:
+class ListenAddress:
     """A host and a port, or the path of a socket on this machine."""
 
     __slots__ = ("host", "path", "port")
@@ -28,7 +28,7 @@ class Address:
         self.path = path
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Address) and str(self) == str(other)
+        return isinstance(other, ListenAddress) and str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -42,27 +42,29 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether only this machine can reach it."""
         return bool(self.path) or self.host in {"localhost", "::1"} or self.host.startswith("127.")
 
 
-def read_address(text: str, port: "int | None" = None) -> Address:
+def read_address(text: str, port: "int | None" = None) -> ListenAddress:
     """``HOST``, ``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:PATH``. ``port``: where the text has none."""
     if text.startswith("unix:"):
         if not text.removeprefix("unix:"):
-            raise _wrong("the address is 'unix:' without a path; give one, as in unix:/run/queue.sock")
-        return Address(path=text.removeprefix("unix:"))
+            raise _configuration_error(
+                "the address is 'unix:' without a path; give one, as in unix:/run/queue.sock"
+            )
+        return ListenAddress(path=text.removeprefix("unix:"))
     given = DEFAULT_PORT if port is None else port
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
             raise _unreadable(text)
-        return Address(host, _read_port(text, rest[1:]) if rest else given)
+        return ListenAddress(host, _read_port(text, rest[1:]) if rest else given)
     if text.count(":") == 1:
         host, _, rest = text.partition(":")
-        return Address(host or DEFAULT_HOST, _read_port(text, rest))
-    return Address(text or DEFAULT_HOST, given)  # two colons or more: an IPv6 address without a port
+        return ListenAddress(host or DEFAULT_HOST, _read_port(text, rest))
+    return ListenAddress(text or DEFAULT_HOST, given)  # two colons or more: an IPv6 address without a port
 
 
 def _read_port(text: str, port: str) -> int:
@@ -72,21 +74,23 @@ def _read_port(text: str, port: str) -> int:
 
 
 def _unreadable(text: str) -> "ConfigurationError":
-    return _wrong(
+    return _configuration_error(
         f"the address is {text!r}; give HOST:PORT, [IPV6]:PORT or unix:PATH, with a port of 0 to 65535"
     )
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: ListenAddress) -> socket.socket:
     """A socket that clients can connect to from now on; they wait until somebody accepts them."""
     try:
         return _listen_on_path(address.path) if address.path else _listen_on_port(address)
     except (OSError, UnicodeError) as error:  # the second: no host can have this name
         reason = getattr(error, "strerror", None) or error
-        raise _wrong(f"cannot listen on {address}: {reason}; choose another with --listen") from None
+        raise _configuration_error(
+            f"cannot listen on {address}: {reason}; choose another with --listen"
+        ) from None
 
 
-def _listen_on_port(address: Address) -> socket.socket:
+def _listen_on_port(address: ListenAddress) -> socket.socket:
     # As bytes where that is possible: for text Python loads all it knows about names in other alphabets.
     host = address.host.encode() if address.host.isascii() else address.host
     *others, last = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -120,7 +124,7 @@ def _listen_at(place: "tuple[int, int, int, str, Any]") -> socket.socket:
 
 def _listen_on_path(path: str) -> socket.socket:
     if not hasattr(socket, "AF_UNIX"):
-        raise _wrong(f"there are no sockets like unix:{path} on this system; give HOST:PORT")
+        raise _configuration_error(f"there are no sockets like unix:{path} on this system; give HOST:PORT")
     _clear(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -136,13 +140,13 @@ def _clear(path: str) -> None:
     """Remove the socket of a server that is gone; never one that still serves, nor another file."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise _wrong(f"{path} is there and no socket; give another path")
+            raise _configuration_error(f"{path} is there and no socket; give another path")
         if not _serves(path):
             os.unlink(path)
             return
     except FileNotFoundError:
         return
-    raise _wrong(f"another server listens on unix:{path}; stop it, or give another path")
+    raise _configuration_error(f"another server listens on unix:{path}; stop it, or give another path")
 
 
 def _serves(path: str) -> bool:
@@ -157,12 +161,12 @@ def _serves(path: str) -> bool:
     return True
 
 
-def bound_address(listener: socket.socket, address: Address) -> Address:
+def bound_address(listener: socket.socket, address: ListenAddress) -> ListenAddress:
     """Where it listens, with the port that was chosen for port 0."""
-    return address if address.path else Address(*listener.getsockname()[:2])
+    return address if address.path else ListenAddress(*listener.getsockname()[:2])
 
 
-def stop_listening(listener: socket.socket, address: Address) -> None:
+def stop_listening(listener: socket.socket, address: ListenAddress) -> None:
     """Close it, and leave no socket behind at a path: unless somebody else listens there by now."""
     listener.close()
     if not address.path:
@@ -176,7 +180,7 @@ def stop_listening(listener: socket.socket, address: Address) -> None:
         return
 
 
-def _wrong(message: str) -> "ConfigurationError":
+def _configuration_error(message: str) -> "ConfigurationError":
     from tidewheel.errors import ConfigurationError
 
     return ConfigurationError(message)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidewheel.__about__ import __version__
-from tidewheel.beanstalkd.server_state import Counters
+from tidewheel.beanstalkd.server_state import ServerCounters
 
 if TYPE_CHECKING:
     from tidewheel.beanstalkd.tubes import Tube
@@ -61,15 +61,15 @@ def kicked(count: int) -> bytes:
     return b"KICKED %d\r\n" % count
 
 
-def chunk(text: str) -> bytes:
+def yaml_reply(text: str) -> bytes:
     """A document of YAML."""
     body = text.encode()
     return b"OK %d\r\n%b\r\n" % (len(body), body)
 
 
-def listed(tubes: Iterable[str]) -> bytes:
+def yaml_list_reply(tubes: Iterable[str]) -> bytes:
     """A list as YAML."""
-    return chunk("".join(("---\n", *(f"- {tube}\n" for tube in tubes))))
+    return yaml_reply("".join(("---\n", *(f"- {tube}\n" for tube in tubes))))
 
 
 VERSION: Final = "1.12"
@@ -81,7 +81,7 @@ def wire_priority(priority: int) -> int:
     return min(max(0, -priority), UINT32)
 
 
-def of_server(counters: Counters, queue: QueueStats, tubes: int) -> str:
+def server_stats(counters: ServerCounters, queue: QueueStats, tubes: int) -> str:
     """For ``stats``."""
     used = os.times()
     return _yaml(
@@ -119,7 +119,7 @@ def of_server(counters: Counters, queue: QueueStats, tubes: int) -> str:
     )
 
 
-def of_tube(name: str, topic: TopicState, tube: Tube | None) -> str:
+def tube_stats(name: str, topic: TopicState, tube: Tube | None) -> str:
     """For ``stats-tube``. Without a tube nobody of this process has done anything with it."""
     left = int(min(topic.pause_left, UINT32))
     told = tube.paused_for if tube is not None and topic.pause_left > 0 else 0
@@ -141,7 +141,7 @@ def of_tube(name: str, topic: TopicState, tube: Tube | None) -> str:
     )
 
 
-def of_job(job: JobStats, lease_seconds: float) -> str:
+def job_stats(job: JobStats, lease_seconds: float) -> str:
     """For ``stats-job``. ``lease_seconds``: how long jobs without a time to run of their own are reserved."""
     return _yaml(
         ("id", job.number),

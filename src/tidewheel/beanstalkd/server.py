@@ -7,22 +7,22 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from tidewheel.beanstalkd.connection import Connection
+from tidewheel.beanstalkd.connection import ClientConnection
 from tidewheel.beanstalkd.listener import BACKLOG
-from tidewheel.beanstalkd.server_state import BINLOG_FILE_BYTES, DEFAULT_MAX_JOB_SIZE, Shared
-from tidewheel.core.log_throttle import LimitedLog
-from tidewheel.core.open_files import report_lack_of_files
+from tidewheel.beanstalkd.server_state import BINLOG_FILE_BYTES, DEFAULT_MAX_JOB_SIZE, ServerState
+from tidewheel.core.log_throttle import ThrottledLog
+from tidewheel.core.open_files import log_file_shortage
 
 if TYPE_CHECKING:
     import socket
 
     from tidewheel.app import Tidewheel
-    from tidewheel.beanstalkd.client_session import Session
+    from tidewheel.beanstalkd.client_session import ClientSession
 
 DEFAULT_MAX_CONNECTIONS: Final = 10_000
-ACCEPTED_TOGETHER: Final = 16
+MAX_ACCEPTS_PER_TURN: Final = 16
 """Connections accepted in one turn of the event loop, before any of them can be refused."""
-_ROOM_AGAIN: Final = 0.9
+_FULL_LOG_RESET_SHARE: Final = 0.9
 """Share of the connections below which it is worth saying again that there is no room: clients that were hung
 up on come back at once, and one of many leaves every moment."""
 
@@ -40,47 +40,47 @@ class Server:
         max_connections: int = DEFAULT_MAX_CONNECTIONS,
         binlog_max_size: int = BINLOG_FILE_BYTES,
     ) -> None:
-        self.shared = Shared(app, max_job_size=max_job_size, binlog_max_size=binlog_max_size)
+        self.state = ServerState(app, max_job_size=max_job_size, binlog_max_size=binlog_max_size)
         self._max_connections = max_connections
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
         self._leaving: set[asyncio.Task[None]] = set()
-        self._somebody_left = asyncio.Event()
+        self._connection_closed = asyncio.Event()
         self._full = False
-        self.limited_log = LimitedLog(_log)
+        self.limited_log = ThrottledLog(_log)
 
     async def run(self, listener: socket.socket) -> None:
         """Serve until stopped; then hang up on everybody and give all reserved jobs back."""
         loop = asyncio.get_running_loop()
-        rescuing = loop.create_task(self.shared.queue.rescue_forever(), name="tidewheel-rescuing")
+        rescuing = loop.create_task(self.state.queue.run_rescuer(), name="tidewheel-rescuing")
         rescuing.add_done_callback(_log_end)
-        report_lack_of_files(loop, self.limited_log)
+        log_file_shortage(loop, self.limited_log)
         listening = await loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=ACCEPTED_TOGETHER
+            lambda: ClientConnection(self), sock=listener, backlog=MAX_ACCEPTS_PER_TURN
         )
-        listener.listen(BACKLOG)  # asyncio has made it ACCEPTED_TOGETHER
+        listener.listen(BACKLOG)  # asyncio has made it MAX_ACCEPTS_PER_TURN
         try:
-            await self.shared.stopping.wait()
+            await self.state.stopping.wait()
         finally:
             listening.close()
             rescuing.cancel()
-            await self._hang_up()
-            await self.shared.close()
+            await self._close_connections()
+            await self.state.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await rescuing
 
     def stop(self) -> None:
         """End ``run`` in order."""
-        self.shared.stopping.set()
+        self.state.stopping.set()
 
     def drain(self) -> None:
         """Take no new jobs from now on."""
-        if not self.shared.counters.draining:
-            self.shared.counters.draining = True
+        if not self.state.counters.draining:
+            self.state.counters.draining = True
             _log.info("draining: new jobs are refused, all else goes on")
 
-    def welcome(self, connection: Connection) -> bool:
+    def add_connection(self, connection: ClientConnection) -> bool:
         """Whether there is room for one more."""
-        if self.shared.stopping.is_set():
+        if self.state.stopping.is_set():
             return False
         if len(self._connections) >= self._max_connections:
             if not self._full:
@@ -94,10 +94,10 @@ class Server:
         self._connections.add(connection)
         return True
 
-    def farewell(self, connection: Connection, session: Session) -> None:
+    def remove_connection(self, connection: ClientConnection, session: ClientSession) -> None:
         """A connection has ended: its jobs are anybody's."""
         self._connections.discard(connection)
-        if len(self._connections) < self._max_connections * _ROOM_AGAIN:
+        if len(self._connections) < self._max_connections * _FULL_LOG_RESET_SHARE:
             self._full = False
         leaving = asyncio.get_running_loop().create_task(session.close())
         self._leaving.add(leaving)
@@ -105,16 +105,16 @@ class Server:
 
     def _left(self, leaving: asyncio.Task[None]) -> None:
         self._leaving.discard(leaving)
-        self._somebody_left.set()
+        self._connection_closed.set()
         if not leaving.cancelled() and (error := leaving.exception()) is not None:
             _log.error("a connection's jobs stay reserved until their time is over", exc_info=error)
 
-    async def _hang_up(self) -> None:
+    async def _close_connections(self) -> None:
         for connection in list(self._connections):
             connection.stop()
         while self._connections or self._leaving:
-            self._somebody_left.clear()
-            await self._somebody_left.wait()
+            self._connection_closed.clear()
+            await self._connection_closed.wait()
 
 
 def _log_end(rescuing: asyncio.Task[None]) -> None:

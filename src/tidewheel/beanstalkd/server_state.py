@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidewheel.beanstalkd.tubes import Tubes
-from tidewheel.core.clock import LONGEST
+from tidewheel.core.clock import MAX_SECONDS
 from tidewheel.errors import StoreError
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.core.clock import Clock
-    from tidewheel.tasks.options import Template
+    from tidewheel.tasks.options import JobTemplate
 
 DEFAULT_MAX_JOB_SIZE: Final = 2**16 - 1
 """As in beanstalkd: what a body may have without -z."""
-_TEMPLATES_KEPT: Final = 1000
-_RESCUE_AFTER: Final = (0.005, 0.02, 0.08)
+_MAX_TEMPLATES: Final = 1000
+_RESCUE_DELAYS: Final = (0.005, 0.02, 0.08)
 """Seconds. Time to run is counted from when a job was asked for; for the store it began a moment later."""
 
 _log = logging.getLogger("tidewheel.beanstalkd")
@@ -32,7 +32,7 @@ BINLOG_FILE_BYTES: Final = 10 * 2**20
 
 
 @dataclass(slots=True)
-class Counters:
+class ServerCounters:
     """What happened since the start of this process."""
 
     clock: Clock
@@ -54,7 +54,7 @@ class Counters:
         self.started = self.clock.monotonic()
 
 
-class Shared:
+class ServerState:
     """One server's queue, its tubes, and what it counts."""
 
     def __init__(
@@ -67,22 +67,22 @@ class Shared:
         self.app = app
         self.queue = app.queue.on_wire()
         self.tubes = Tubes()
-        self.counters = Counters(app.clock, max_job_size, binlog_max_size)
+        self.counters = ServerCounters(app.clock, max_job_size, binlog_max_size)
         self.stopping = asyncio.Event()
-        self._templates: dict[tuple[str, int, int, int], Template] = {}
+        self._templates: dict[tuple[str, int, int, int], JobTemplate] = {}
         self._rescuing: asyncio.Task[None] | None = None
-        self._trouble = False
-        self._met_stranger = False
+        self._store_failing = False
+        self._stranger_logged = False
 
-    def template(self, tube: str, priority: int, delay: int, ttr: int) -> Template:
+    def template(self, tube: str, priority: int, delay: int, ttr: int) -> JobTemplate:
         """What jobs have in common that are put like this. Most clients put all of theirs alike."""
         wanted = (tube, priority, delay, ttr)
         template = self._templates.get(wanted)
         if template is None:
-            if len(self._templates) >= _TEMPLATES_KEPT:
+            if len(self._templates) >= _MAX_TEMPLATES:
                 self._templates.clear()
             template = self._templates[wanted] = self.queue.template(
-                tube, seconds(ttr), {"priority": -priority, "delay": seconds(delay)}
+                tube, clamp_seconds(ttr), {"priority": -priority, "delay": clamp_seconds(delay)}
             )
         return template
 
@@ -93,12 +93,12 @@ class Shared:
 
     async def _rescue(self) -> None:
         try:
-            for pause in _RESCUE_AFTER:
+            for pause in _RESCUE_DELAYS:
                 await asyncio.sleep(pause)
                 if await self.queue.rescue():
                     return
         except StoreError as error:
-            self.failed(error)  # whoever claims or tidies next does it
+            self.record_store_failure(error)  # whoever claims or tidies next does it
         finally:
             self._rescuing = None
 
@@ -108,7 +108,7 @@ class Shared:
             self._rescuing.cancel()
             await asyncio.wait((self._rescuing,))
 
-    async def rest(self, seconds: float) -> None:
+    async def sleep_until_stopped(self, seconds: float) -> None:
         """Wait so long, or until the server stops."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -116,23 +116,23 @@ class Shared:
 
     def hung_up_on_stranger(self, start: str) -> None:
         """Log it, the first time as a warning: a browser, or a health check that comes every few seconds."""
-        level = logging.DEBUG if self._met_stranger else logging.WARNING
-        self._met_stranger = True
+        level = logging.DEBUG if self._stranger_logged else logging.WARNING
+        self._stranger_logged = True
         _log.log(level, "hung up on a client whose first line is no command: %s", start)
 
-    def failed(self, error: StoreError) -> None:
+    def record_store_failure(self, error: StoreError) -> None:
         """The store did not do what a client wanted. Said once, not for each of its commands."""
-        if not self._trouble:
-            self._trouble = True
+        if not self._store_failing:
+            self._store_failing = True
             _log.warning("clients are told OUT_OF_MEMORY, because the store cannot be used: %s", error)
 
-    def worked(self) -> None:
+    def record_store_success(self) -> None:
         """The store did what a client wanted."""
-        if self._trouble:
-            self._trouble = False
+        if self._store_failing:
+            self._store_failing = False
             _log.warning("the store can be used again")
 
 
-def seconds(wanted: int) -> int:
+def clamp_seconds(wanted: int) -> int:
     """As many as a job can be kept waiting for: the wire allows 136 years."""
-    return min(wanted, int(LONGEST))
+    return min(wanted, int(MAX_SECONDS))

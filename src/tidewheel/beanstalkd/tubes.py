@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 DEFAULT_TUBE: Final = "default"
-MAX_FORGETTABLE: Final = 10_000
+MAX_UNUSED_TUBES: Final = 10_000
 """Most tubes whose counters are kept though nobody refers to them."""
 
 
@@ -29,7 +29,7 @@ class Tube:
     paused_for: int = 0  # seconds, as last told
 
     @property
-    def referred_to(self) -> bool:
+    def in_use(self) -> bool:
         return self.using > 0 or self.watching > 0 or self.name == DEFAULT_TUBE
 
 
@@ -48,7 +48,7 @@ class Tubes:
         tube = self._tubes.get(name)
         if tube is None:
             tube = self._tubes[name] = Tube(name)
-            self._let_go(tube)
+            self._mark_unused(tube)
         return tube
 
     def use(self, name: str) -> Tube:
@@ -57,10 +57,10 @@ class Tubes:
         self._unreferred.pop(name, None)
         return tube
 
-    def leave(self, tube: Tube) -> None:
+    def stop_using(self, tube: Tube) -> None:
         """Somebody uses it no longer."""
         tube.using -= 1
-        self._let_go(tube)
+        self._mark_unused(tube)
 
     def watch(self, name: str) -> Tube:
         tube = self.make(name)
@@ -68,12 +68,12 @@ class Tubes:
         self._unreferred.pop(name, None)
         return tube
 
-    def ignore(self, tube: Tube) -> None:
+    def stop_watching(self, tube: Tube) -> None:
         """Somebody watches it no longer."""
         tube.watching -= 1
-        self._let_go(tube)
+        self._mark_unused(tube)
 
-    def existing(self, with_jobs: Iterable[str]) -> list[str]:
+    def list_existing(self, with_jobs: Iterable[str]) -> list[str]:
         """The names of those that exist, given those that have jobs; the others are forgotten."""
         there = set(with_jobs)
         for name in [name for name in self._unreferred if name not in there]:
@@ -88,11 +88,11 @@ class Tubes:
             self._forget(name)
         return name in self._tubes
 
-    def _let_go(self, tube: Tube) -> None:
-        if tube.referred_to:
+    def _mark_unused(self, tube: Tube) -> None:
+        if tube.in_use:
             return
         self._unreferred[tube.name] = None
-        if len(self._unreferred) > MAX_FORGETTABLE:
+        if len(self._unreferred) > MAX_UNUSED_TUBES:
             self._forget(next(iter(self._unreferred)))
 
     def _forget(self, name: str) -> None:

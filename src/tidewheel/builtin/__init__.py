@@ -14,7 +14,7 @@ from tidewheel.builtin import aws, claude, downloads, files
 from tidewheel.builtin.aws_client import Credentials
 from tidewheel.builtin.files import remove_file, write_file
 from tidewheel.builtin.roots import RootOptions, Roots
-from tidewheel.builtin.task_group import BuiltIn, Part
+from tidewheel.builtin.task_group import BuiltinTask, TaskGroup
 from tidewheel.core.names import shorten, suggest
 from tidewheel.errors import ConfigurationError
 from tidewheel.tasks.options import TaskOptions
@@ -27,7 +27,7 @@ __all__ = ["Credentials", "IncludeOptions", "Roots", "register", "remove_file", 
 
 
 # Every module of tasks is here once, and once among the bases of ``IncludeOptions``.
-PARTS: Final[tuple[Part, ...]] = (files.PART, downloads.PART, aws.PART, claude.PART)
+TASK_GROUPS: Final[tuple[TaskGroup, ...]] = (files.TASKS, downloads.TASKS, aws.TASKS, claude.TASKS)
 
 
 class BuiltInOptions(TaskOptions, total=False):
@@ -69,14 +69,16 @@ def register(app: Tidewheel, **given: Unpack[IncludeOptions]) -> Mapping[str, Ta
                 f"there are {', '.join(sorted(known))}"
             )
     roots = Roots(given.get("roots", ()))
-    offered: dict[str, BuiltIn] = {task.name: task for part in PARTS for task in part.build(given, roots)}
-    own = _own_options(given.get("options", {}))
+    offered: dict[str, BuiltinTask] = {
+        task.name: task for part in TASK_GROUPS for task in part.build(given, roots)
+    }
+    own = _options_by_task(given.get("options", {}))
     only = _names(given.get("only"))
     for name in (*(only or ()), *own):
         _refuse_absent(name, offered)
     chosen = offered if only is None else {name: offered[name] for name in only}
     if not chosen:
-        needs = "; ".join(f"{', '.join(part.names)}: {part.needs}" for part in PARTS)
+        needs = "; ".join(f"{', '.join(part.names)}: {part.needs}" for part in TASK_GROUPS)
         raise ConfigurationError(f"none of the tasks of tidewheel.builtin is configured ({needs})")
     return {name: _registered(app, task, own.get(name, {})) for name, task in chosen.items()}
 
@@ -89,7 +91,7 @@ def _names(only: Any) -> tuple[Any, ...] | None:
     return names
 
 
-def _own_options(options: Any) -> Mapping[str, Mapping[str, Any]]:
+def _options_by_task(options: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(options, Mapping) or not all(isinstance(own, Mapping) for own in options.values()):
         raise ConfigurationError(
             f"options is {shorten(options)}; give options by task, such as "
@@ -101,7 +103,7 @@ def _own_options(options: Any) -> Mapping[str, Mapping[str, Any]]:
     return options
 
 
-def _registered(app: Tidewheel, task: BuiltIn, own: Mapping[str, Any]) -> Task[..., Any]:
+def _registered(app: Tidewheel, task: BuiltinTask, own: Mapping[str, Any]) -> Task[..., Any]:
     options: dict[str, Any] = {**task.options, **own}
     registered: Task[..., Any] = app.task(name=task.name, **options)(task.fn)
     return registered
@@ -110,10 +112,10 @@ def _registered(app: Tidewheel, task: BuiltIn, own: Mapping[str, Any]) -> Task[.
 def _refuse_absent(name: Any, offered: Collection[str]) -> None:
     if isinstance(name, str) and name in offered:
         return
-    for part in PARTS:
+    for part in TASK_GROUPS:
         if name in part.names:
             raise ConfigurationError(f"{name} is asked for but not configured; it needs {part.needs}")
-    names = [name for part in PARTS for name in part.names]
+    names = [name for part in TASK_GROUPS for name in part.names]
     meant = suggest(name, names) if isinstance(name, str) else ""
     raise ConfigurationError(
         f"{shorten(name)} is no task of tidewheel.builtin{meant}; there are {', '.join(names)}"

@@ -22,22 +22,22 @@ from tidewheel.builtin.aws_client import (
     ProgressEvent,
     credentials_from_environment,
 )
-from tidewheel.builtin.http_client import Address
+from tidewheel.builtin.http_client import HttpAddress
 from tidewheel.builtin.roots import Roots
-from tidewheel.builtin.task_group import BuiltIn, Part
+from tidewheel.builtin.task_group import BuiltinTask, TaskGroup
 from tidewheel.core.names import shorten
 from tidewheel.errors import ConfigurationError, Fail, Snooze, TaskError
 from tidewheel.tasks.annotations import Alias
 from tidewheel.tasks.context import Context
 
-MAX_ROUNDS: Final = 10
+MAX_REQUESTS_PER_RUN: Final = 10
 """Requests that one run may make of AWS, the failed ones included."""
 TOKEN_SECONDS: Final = 36 * 3600
 """For so long Cloud Control knows a client token again."""
-HOLD_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 30.0
 """A run waits so long for a request; then it gives its slot to others and comes back."""
 SNOOZE_SECONDS: Final = 15.0
-LONGEST_PAUSE: Final = 5.0
+MAX_POLL_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 3600.0
 
 ResourceType = Annotated[
@@ -65,7 +65,7 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class SyncCheckpoint:
     """How far a job is: its checkpoint."""
 
     round: int = 1
@@ -103,8 +103,8 @@ class AwsTasks:
             raise Fail(
                 "resource_id and config are both null; nothing says what to remove", code="invalid_input"
             )
-        course = Course(**ctx.checkpoint.value) if ctx.checkpoint else Course()
-        for _ in range(MAX_ROUNDS):
+        course = SyncCheckpoint(**ctx.checkpoint.value) if ctx.checkpoint else SyncCheckpoint()
+        for _ in range(MAX_REQUESTS_PER_RUN):
             identifier = resource_id or course.identifier
             if course.operation is None:
                 operation = await self._decide(resource_type, identifier, config)
@@ -113,15 +113,15 @@ class AwsTasks:
                 course = replace(course, operation=operation, began=self._seconds())
                 await ctx.checkpoint(asdict(course))
             try:
-                event = await self._sent(ctx, course, resource_type, identifier, config)
+                event = await self._send_request(ctx, course, resource_type, identifier, config)
                 if event is None:
                     return Synced(identifier, "none")
                 if course.request is None:
                     course = replace(course, request=event.request_token)
                     await ctx.checkpoint(asdict(course))
-                event = await self._ended(ctx, course, event)
+                event = await self._wait_for_request(ctx, course, event)
             except CloudError as error:
-                if course.request is not None or error.aws_code not in _OVERTAKEN:
+                if course.request is not None or error.aws_code not in _CHANGED_SINCE_DECISION:
                     raise
                 code, refusal, made = error.aws_code, error, None
             else:
@@ -135,12 +135,14 @@ class AwsTasks:
             # This request has ended: the next one is another one, and says so.
             # One that was made and did not get ready is there, and the next round must not make another.
             # AlreadyExists is about somebody else's.
-            made = None if code in _OVERTAKEN else made
-            course = Course(course.round + 1, identifier=made or course.identifier)
+            made = None if code in _CHANGED_SINCE_DECISION else made
+            course = SyncCheckpoint(course.round + 1, identifier=made or course.identifier)
             await ctx.checkpoint(asdict(course))
-            if code not in _OVERTAKEN or identifier is None:
+            if code not in _CHANGED_SINCE_DECISION or identifier is None:
                 raise refusal
-        raise Fail(f"gave up after {MAX_ROUNDS} requests to AWS, none of which did it", code="aws_error")
+        raise Fail(
+            f"gave up after {MAX_REQUESTS_PER_RUN} requests to AWS, none of which did it", code="aws_error"
+        )
 
     async def _decide(
         self, resource_type: str, resource_id: str | None, config: dict[str, Any] | None
@@ -155,10 +157,10 @@ class AwsTasks:
             return "create"
         return "update" if patch_between(properties, config) else None
 
-    async def _sent(
+    async def _send_request(
         self,
         ctx: Context,
-        course: Course,
+        course: SyncCheckpoint,
         resource_type: str,
         resource_id: str | None,
         config: dict[str, Any] | None,
@@ -184,9 +186,11 @@ class AwsTasks:
         patch = patch_between(properties, config)
         return await self._cloud.update(resource_type, resource_id, patch, token) if patch else None
 
-    async def _ended(self, ctx: Context, course: Course, event: ProgressEvent) -> ProgressEvent:
+    async def _wait_for_request(
+        self, ctx: Context, course: SyncCheckpoint, event: ProgressEvent
+    ) -> ProgressEvent:
         """The request's last word. Long waits are spent outside: the job is put off, and comes back."""
-        held = asyncio.get_running_loop().time() + HOLD_SECONDS
+        held = asyncio.get_running_loop().time() + WAIT_SECONDS
         pause = 0.25
         while event.pending:
             if self._seconds() - course.began > self._patience_seconds:
@@ -202,9 +206,9 @@ class AwsTasks:
                 ctx.release()
             if asyncio.get_running_loop().time() > held:
                 raise Snooze(SNOOZE_SECONDS)
-            pause = min(LONGEST_PAUSE, pause * 1.5)
+            pause = min(MAX_POLL_SECONDS, pause * 1.5)
             wanted = pause if event.retry_after is None else event.retry_after - self._seconds()
-            await asyncio.sleep(min(LONGEST_PAUSE, max(pause, wanted)))
+            await asyncio.sleep(min(MAX_POLL_SECONDS, max(pause, wanted)))
             event = await self._cloud.status_of(event.request_token)
         return event
 
@@ -212,11 +216,15 @@ class AwsTasks:
         return self._cloud.now().timestamp()
 
 
-_OVERTAKEN: Final = frozenset({"AlreadyExists", "NotFound", "ResourceNotFound", "ClientTokenConflict"})
+_CHANGED_SINCE_DECISION: Final = frozenset(
+    {"AlreadyExists", "NotFound", "ResourceNotFound", "ClientTokenConflict"}
+)
 """Refusals that mean: since it was decided, the resource changed. Decide again."""
 
 
-def _synced(course: Course, event: ProgressEvent, resource_id: str | None, identifier: str | None) -> Synced:
+def _synced(
+    course: SyncCheckpoint, event: ProgressEvent, resource_id: str | None, identifier: str | None
+) -> Synced:
     operation = course.operation or ""
     if operation == "create" and resource_id is not None and event.identifier not in (None, resource_id):
         raise Fail(
@@ -246,7 +254,7 @@ def patch_between(properties: Mapping[str, Any], config: Mapping[str, Any]) -> l
     return patch
 
 
-def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:  # noqa: ARG001 - no files here
+def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltinTask]:  # noqa: ARG001 - no files here
     """The task, where a region and types of resources are configured."""
     region, types = given.get("aws_region"), given.get("aws_resource_types")
     if region is None and types is None:
@@ -267,14 +275,14 @@ def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:  # noqa:
         given.get("aws_credentials", credentials_from_environment),
         lambda: datetime.now(UTC),
     )
-    yield BuiltIn(
+    yield BuiltinTask(
         "sync_aws", AwsTasks(cloud, tuple(types), patience).sync_aws, {"max_attempts": 10, "timeout": 300}
     )
 
 
-def _endpoint(url: str) -> Address:
+def _endpoint(url: str) -> HttpAddress:
     try:
-        return Address.of(url)
+        return HttpAddress.parse(url)
     except TaskError as error:
         _refuse(f"aws_endpoint is {shorten(url)}: {error}")
 
@@ -283,4 +291,4 @@ def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message) from None
 
 
-PART: Final = Part(("sync_aws",), build, "aws_region and aws_resource_types")
+TASKS: Final = TaskGroup(("sync_aws",), build, "aws_region and aws_resource_types")

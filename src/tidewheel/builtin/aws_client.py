@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from tidewheel.builtin.http_client import Address, Request, exchange
+from tidewheel.builtin.http_client import HttpAddress, HttpRequest, send_request
 from tidewheel.errors import TaskError
 
 
@@ -92,7 +92,7 @@ def signed_headers(
 MAX_ANSWER_BYTES: Final = 4 * 2**20
 _SERVICE: Final = "cloudcontrolapi"
 
-_PASSING: Final = frozenset(
+_TRANSIENT_ERRORS: Final = frozenset(
     {
         "ConcurrentModification", "ConcurrentOperation", "ExpiredToken", "GeneralService",
         "GeneralServiceException", "HandlerFailure", "HandlerInternalFailure", "InternalFailure",
@@ -113,7 +113,7 @@ class CloudError(TaskError):
             f"{what}: {code}: {message}" if message else f"{what}: {code}",
             code="aws_error",
             details={"aws_code": code},
-            retryable=code in _PASSING if retryable is None else retryable,
+            retryable=code in _TRANSIENT_ERRORS if retryable is None else retryable,
         )
 
 
@@ -152,7 +152,7 @@ class CloudControl:
     """One region's Cloud Control, as somebody with these credentials."""
 
     region: str
-    endpoint: Address
+    endpoint: HttpAddress
     credentials: Callable[[], Credentials]
     now: Callable[[], datetime]
 
@@ -223,7 +223,7 @@ class CloudControl:
             service=_SERVICE,
             now=self.now(),
         )
-        async with exchange(Request(self.endpoint, "POST", headers, body), reach=None) as answer:
+        async with send_request(HttpRequest(self.endpoint, "POST", headers, body), policy=None) as answer:
             text = await answer.read(MAX_ANSWER_BYTES)
             status, named = answer.status, answer.headers.get("x-amzn-errortype")
         try:

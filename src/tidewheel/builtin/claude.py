@@ -17,11 +17,11 @@ from typing import Annotated, Any, Final, TypedDict
 import msgspec
 from msgspec import Meta
 
-from tidewheel.builtin.claude_clients import Api, Asking, Program
-from tidewheel.builtin.http_client import Address
-from tidewheel.builtin.partial_files import Draft, drafting, published, to_the_end
-from tidewheel.builtin.roots import FilePath, Roots, told
-from tidewheel.builtin.task_group import BuiltIn, Part
+from tidewheel.builtin.claude_clients import ClaudeApi, ClaudeClient, ClaudeCommand
+from tidewheel.builtin.http_client import HttpAddress
+from tidewheel.builtin.partial_files import PartialFile, is_published, open_partial_file, run_uncancelled
+from tidewheel.builtin.roots import FilePath, Roots, os_errors_as_task_errors
+from tidewheel.builtin.task_group import BuiltinTask, TaskGroup
 from tidewheel.core.names import shorten
 from tidewheel.errors import ConfigurationError, Fail, InvalidPayload, TaskError
 from tidewheel.tasks.annotations import Alias
@@ -60,7 +60,7 @@ class Extracted:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ExtractionCheckpoint:
     """How far a job is: its checkpoint. With a hash the answer is there, and nobody is asked again."""
 
     draft: str
@@ -104,7 +104,7 @@ class Extractions:
     def __init__(
         self,
         roots: Roots,
-        asking: Asking,
+        asking: ClaudeClient,
         check: Callable[[str], object] | None = None,
         file_mode: int | None = None,
     ) -> None:
@@ -129,45 +129,47 @@ class Extractions:
         digest = _digest_of(prompt)
         if prompt_hash is not None and prompt_hash.lower() != digest:
             raise Fail(_other_hash(prompt_hash, digest), code="invalid_input")
-        course = Course(**ctx.checkpoint.value) if ctx.checkpoint else None
-        with told(target_path):
+        course = ExtractionCheckpoint(**ctx.checkpoint.value) if ctx.checkpoint else None
+        with os_errors_as_task_errors(target_path):
             earlier = course.draft if course else None
-            async with drafting(self._roots, ctx, target_path, earlier, self._mode) as draft:
+            async with open_partial_file(self._roots, ctx, target_path, earlier, self._mode) as draft:
                 if course is None or not await self._is_done(draft, course, target_path):
                     try:
                         course = await self._ask(ctx, prompt, target_path, draft)
                     except BaseException:
-                        await to_the_end(draft.discard)  # there is nothing in it that somebody could use
+                        await run_uncancelled(draft.discard)  # there is nothing in it that somebody could use
                         raise
                     # Refused when this run has lost the job, and then nothing is put in place.
                     await ctx.checkpoint(asdict(course))
-                    await to_the_end(draft.publish)
+                    await run_uncancelled(draft.publish)
                 return Extracted(draft.path, course.size, digest, requirement_id)
 
-    async def _ask(self, ctx: Context, prompt: str, target_path: str, draft: Draft) -> Course:
-        await to_the_end(draft.keep, 0)
-        await ctx.checkpoint(asdict(Course(draft.name)))
+    async def _ask(
+        self, ctx: Context, prompt: str, target_path: str, draft: PartialFile
+    ) -> ExtractionCheckpoint:
+        await run_uncancelled(draft.truncate, 0)
+        await ctx.checkpoint(asdict(ExtractionCheckpoint(draft.name)))
         await ctx.progress(10, "asking")
-        answer = await self._asking.answer(prompt)
+        answer = await self._asking.ask(prompt)
         await ctx.progress(90, "checking the answer")
-        await self._examine(answer, target_path)
-        await to_the_end(draft.write, answer)
-        await to_the_end(draft.flush)
-        return Course(draft.name, len(answer), hashlib.sha256(answer).hexdigest())
+        await self._check_answer(answer, target_path)
+        await run_uncancelled(draft.write, answer)
+        await run_uncancelled(draft.flush)
+        return ExtractionCheckpoint(draft.name, len(answer), hashlib.sha256(answer).hexdigest())
 
-    async def _is_done(self, draft: Draft, course: Course, target_path: str) -> bool:
+    async def _is_done(self, draft: PartialFile, course: ExtractionCheckpoint, target_path: str) -> bool:
         """Whether an earlier run had the answer, and died before it could put it in place or say so."""
         if course.sha256 is None:
             return False
-        if draft.size == course.size and (await to_the_end(draft.digest)).hexdigest() == course.sha256:
-            await to_the_end(draft.publish)
+        if draft.size == course.size and (await run_uncancelled(draft.digest)).hexdigest() == course.sha256:
+            await run_uncancelled(draft.publish)
             return True
-        if await to_the_end(published, self._roots, target_path, course.size, course.sha256):
-            await to_the_end(draft.discard)
+        if await run_uncancelled(is_published, self._roots, target_path, course.size, course.sha256):
+            await run_uncancelled(draft.discard)
             return True
         return False
 
-    async def _examine(self, answer: bytes, target_path: str) -> None:
+    async def _check_answer(self, answer: bytes, target_path: str) -> None:
         """Refuse an answer that nobody could use. Another try may bring a better one."""
         try:
             text = answer.decode()
@@ -176,12 +178,12 @@ class Extractions:
             if os.path.splitext(target_path)[1].lower() == ".json":
                 json.loads(text)
             if self._check is not None:
-                await to_the_end(self._check, text)
+                await run_uncancelled(self._check, text)
         except (ValueError, RecursionError) as error:
             raise TaskError(f"the answer cannot be used: {error}", code="invalid_answer") from None
 
 
-def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:
+def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltinTask]:
     """The task, where a command or a model of the API is configured."""
     command, model = given.get("claude_command"), given.get("claude_model")
     if command is None and model is None:
@@ -197,20 +199,20 @@ def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:
             raise ConfigurationError(
                 f"claude_command is {shorten(command)}; give a list such as ['claude', '-p']"
             )
-        asking: Asking = Program(words, max_bytes)
+        asking: ClaudeClient = ClaudeCommand(words, max_bytes)
     else:
         asking = _api(given, max_bytes)
     check = given.get("claude_check")
     if check is not None and not callable(check):
         raise ConfigurationError(f"claude_check is {shorten(check)}; give a function of the answer's text")
-    yield BuiltIn(
+    yield BuiltinTask(
         "claude_extraction",
         Extractions(roots, asking, check, given.get("file_mode")).claude_extraction,
         {"timeout": TIMEOUT_SECONDS, "key": ByPromptHash()},
     )
 
 
-def _api(given: Mapping[str, Any], max_bytes: int) -> Api:
+def _api(given: Mapping[str, Any], max_bytes: int) -> ClaudeApi:
     model, key = given["claude_model"], given.get("claude_api_key")
     if not isinstance(model, str) or not model:
         raise ConfigurationError(f"claude_model is {shorten(model)}; give the name of a model")
@@ -218,12 +220,12 @@ def _api(given: Mapping[str, Any], max_bytes: int) -> Api:
         raise ConfigurationError("claude_api_key is neither a text nor a function that answers one")
     url = given.get("claude_api_url", API_URL)
     try:
-        where = Address.of(url)
+        where = HttpAddress.parse(url)
     except TaskError as error:
         raise ConfigurationError(f"claude_api_url: {error}") from None
     tokens = _number(given, "claude_max_tokens", MAX_TOKENS)
     # It answers all at once, so it may be silent for as long as the job may take.
-    return Api(where, model, _key_from(key), tokens, max_bytes, TIMEOUT_SECONDS)
+    return ClaudeApi(where, model, _key_from(key), tokens, max_bytes, TIMEOUT_SECONDS)
 
 
 def _key_from(given: str | Callable[[], str] | None) -> Callable[[], str]:
@@ -247,4 +249,4 @@ def _number(given: Mapping[str, Any], name: str, default: int) -> int:
     return value
 
 
-PART: Final = Part(("claude_extraction",), build, "roots, and claude_command or claude_model")
+TASKS: Final = TaskGroup(("claude_extraction",), build, "roots, and claude_command or claude_model")

@@ -11,34 +11,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tidewheel.builtin.http_client import Address, Request, exchange
+from tidewheel.builtin.http_client import HttpAddress, HttpRequest, send_request
 from tidewheel.errors import RetryAfter, TaskError
 
-VERSION: Final = "2023-06-01"
-MAX_COMPLAINT: Final = 2_000
+API_VERSION: Final = "2023-06-01"
+MAX_STDERR_BYTES: Final = 2_000
 """Bytes of a program's last words that are kept."""
-LAST_WORDS_SECONDS: Final = 5.0
+TERMINATE_GRACE_SECONDS: Final = 5.0
 """For a program that was asked to stop; then it is killed."""
-LINGER_SECONDS: Final = 1.0
+LEFTOVER_GRACE_SECONDS: Final = 1.0
 """For what a program left behind to end by itself, where it holds the pipes that the answer comes through."""
 _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
-class Asking(Protocol):
+class ClaudeClient(Protocol):
     """A way to have a prompt answered."""
 
-    async def answer(self, prompt: str) -> bytes:
+    async def ask(self, prompt: str) -> bytes:
         """The answer. A ``TaskError`` when there is none; cancelling it ends whatever it started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ClaudeCommand:
     """A command that reads a prompt from standard input and writes the answer to standard output."""
 
     command: tuple[str, ...]
     max_bytes: int
 
-    async def answer(self, prompt: str) -> bytes:
+    async def ask(self, prompt: str) -> bytes:
         loop = asyncio.get_running_loop()
         try:
             transport, exit_ = await loop.subprocess_exec(
@@ -52,12 +52,12 @@ class Program:
         parts = (
             asyncio.create_task(_feed(process, prompt)),
             asyncio.create_task(self._all_of(process)),
-            asyncio.create_task(_end_of(process)),
+            asyncio.create_task(_stderr_tail(process)),
         )
         leftovers = asyncio.create_task(_end_leftovers(process, exit_))
         try:
             _, answer, complaint = await asyncio.gather(*parts)
-            await exit_.seen.wait()
+            await exit_.exited.wait()
         finally:
             for part in (*parts, leftovers):  # the others go on when one of them fails
                 part.cancel()
@@ -86,11 +86,11 @@ class _Exit(asyncio.subprocess.SubprocessStreamProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=65_536, loop=loop)
-        self.seen = asyncio.Event()
+        self.exited = asyncio.Event()
 
     def process_exited(self) -> None:
         super().process_exited()
-        self.seen.set()
+        self.exited.set()
 
 
 async def _feed(process: asyncio.subprocess.Process, prompt: str) -> None:
@@ -103,18 +103,18 @@ async def _feed(process: asyncio.subprocess.Process, prompt: str) -> None:
         process.stdin.close()
 
 
-async def _end_of(process: asyncio.subprocess.Process) -> bytes:
+async def _stderr_tail(process: asyncio.subprocess.Process) -> bytes:
     """The last of what it complained about: that is where the reason stands."""
     complaint = b""
     while process.stderr is not None and (block := await process.stderr.read(65_536)):
-        complaint = (complaint + block)[-MAX_COMPLAINT:]
+        complaint = (complaint + block)[-MAX_STDERR_BYTES:]
     return complaint
 
 
 async def _end_leftovers(process: asyncio.subprocess.Process, exit_: _Exit) -> None:
     """A program may leave something behind that holds its pipes: the answer would never end."""
-    await exit_.seen.wait()
-    await asyncio.sleep(LINGER_SECONDS)
+    await exit_.exited.wait()
+    await asyncio.sleep(LEFTOVER_GRACE_SECONDS)
     _signal(process, _KILL)
 
 
@@ -127,15 +127,15 @@ async def _end(process: asyncio.subprocess.Process, exit_: _Exit) -> None:
             readers = [asyncio.create_task(_forget(pipe)) for pipe in (process.stdout, process.stderr)]
             try:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LAST_WORDS_SECONDS):
-                        await exit_.seen.wait()
+                    async with asyncio.timeout(TERMINATE_GRACE_SECONDS):
+                        await exit_.exited.wait()
             finally:
                 for reader in readers:
                     reader.cancel()
     finally:  # also when whoever waits is out of patience
         # The whole group, though its first process may be gone: what that started is there all the same.
         _signal(process, _KILL)
-        await exit_.seen.wait()
+        await exit_.exited.wait()
 
 
 async def _forget(stream: asyncio.StreamReader | None) -> None:
@@ -152,17 +152,17 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ClaudeApi:
     """Anthropic's Messages API."""
 
-    url: Address
+    url: HttpAddress
     model: str
     key: Callable[[], str]
     max_tokens: int
     max_bytes: int
     idle_seconds: float
 
-    async def answer(self, prompt: str) -> bytes:
+    async def ask(self, prompt: str) -> bytes:
         body = json.dumps(
             {
                 "model": self.model,
@@ -171,30 +171,30 @@ class Api:
             }
         ).encode()
         key = await asyncio.to_thread(self.key)
-        headers = {"Content-Type": "application/json", "X-Api-Key": key, "Anthropic-Version": VERSION}
-        request = Request(self.url, "POST", headers, body)
+        headers = {"Content-Type": "application/json", "X-Api-Key": key, "Anthropic-Version": API_VERSION}
+        request = HttpRequest(self.url, "POST", headers, body)
         # JSON escapes may make an answer six times as long on the way.
-        async with exchange(request, reach=None, idle_seconds=self.idle_seconds) as reply:
+        async with send_request(request, policy=None, idle_seconds=self.idle_seconds) as reply:
             text = await reply.read(6 * self.max_bytes + 65_536)
             status, retry_after = reply.status, reply.retry_after
-        if _passing(status) and retry_after is not None:
+        if _is_transient(status) and retry_after is not None:
             raise RetryAfter(retry_after, f"the API asks for patience (HTTP {status})")
         try:
             fields = json.loads(text)
         except ValueError:
-            retryable = status == 200 or _passing(status)
-            raise _refused(status, "it answered no JSON", retryable=retryable) from None
+            retryable = status == 200 or _is_transient(status)
+            raise _api_error(status, "it answered no JSON", retryable=retryable) from None
         if status != 200:
             error = fields.get("error") if isinstance(fields, dict) else None
             words = error.get("message") if isinstance(error, dict) else None
-            raise _refused(
-                status, str(words or "no reason given")[:MAX_COMPLAINT], retryable=_passing(status)
+            raise _api_error(
+                status, str(words or "no reason given")[:MAX_STDERR_BYTES], retryable=_is_transient(status)
             )
         return self._text_of(fields)
 
     def _text_of(self, fields: object) -> bytes:
         if not isinstance(fields, dict) or not isinstance(fields.get("content"), list):
-            raise _refused(200, "its answer has no content", retryable=True)
+            raise _api_error(200, "its answer has no content", retryable=True)
         reason = fields.get("stop_reason")
         if reason == "max_tokens":
             raise TaskError(
@@ -212,11 +212,11 @@ class Api:
         return answer
 
 
-def _passing(status: int) -> bool:
+def _is_transient(status: int) -> bool:
     return status >= 500 or status in {408, 409, 425, 429}
 
 
-def _refused(status: int, words: str, *, retryable: bool) -> TaskError:
+def _api_error(status: int, words: str, *, retryable: bool) -> TaskError:
     return TaskError(f"the API answered HTTP {status}: {words}", code="claude_error", retryable=retryable)
 
 

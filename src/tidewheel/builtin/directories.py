@@ -46,11 +46,11 @@ _REPARSE_POINT: Final = 0x400  # of Windows: links, junctions and their like
 
 
 class Directory:
-    """One directory by its descriptor; ``with`` closes it. ``shown`` is its path, for messages."""
+    """One directory by its descriptor; ``with`` closes it. ``display_path`` is its path, for messages."""
 
     def __init__(self, descriptor: int, shown: str) -> None:
         self._descriptor = descriptor
-        self.shown = shown
+        self.display_path = shown
 
     @classmethod
     def open(cls, path: str) -> Self:
@@ -74,7 +74,9 @@ class Directory:
             self._make(name)
             entered = self._present(name)
         if entered is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.path.join(self.shown, name))
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), os.path.join(self.display_path, name)
+            )
         if create:
             try:
                 # Whoever made it may have been killed before this, so it is not only for who makes it.
@@ -96,7 +98,7 @@ class Directory:
 
     def _entered(self, name: str) -> Self:
         descriptor = os.open(name, _ENTER | _O_NOFOLLOW, dir_fd=self._descriptor)
-        return type(self)(descriptor, os.path.join(self.shown, name))
+        return type(self)(descriptor, os.path.join(self.display_path, name))
 
     def _make(self, name: str) -> None:
         # Somebody else may make it meanwhile; what is there is looked at again in any case.
@@ -104,14 +106,16 @@ class Directory:
             os.mkdir(name, dir_fd=self._descriptor)
 
     def _no_directory(self, name: str) -> TaskError:
-        found = self.look(name)
+        found = self.lstat(name)
         if found is not None and is_link(found):
-            return refused_link(os.path.join(self.shown, name))
+            return refused_link(os.path.join(self.display_path, name))
         return TaskError(
-            f"{os.path.join(self.shown, name)} is no directory", code="not_a_directory", retryable=False
+            f"{os.path.join(self.display_path, name)} is no directory",
+            code="not_a_directory",
+            retryable=False,
         )
 
-    def look(self, name: str) -> os.stat_result | None:
+    def lstat(self, name: str) -> os.stat_result | None:
         """What is there under this name, itself and not what it leads to; None for nothing."""
         try:
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -122,14 +126,14 @@ class Directory:
         """All that is in it."""
         return os.listdir(self._descriptor)
 
-    def file(self, name: str) -> os.stat_result | None:
+    def stat_file(self, name: str) -> os.stat_result | None:
         """The same, refused when it is anything but a regular file."""
-        found = self.look(name)
+        found = self.lstat(name)
         if found is not None:
-            refuse_other(found, os.path.join(self.shown, name))
+            refuse_special_file(found, os.path.join(self.display_path, name))
         return found
 
-    def read(self, name: str) -> int:
+    def open_to_read(self, name: str) -> int:
         """A descriptor to read a regular file with."""
         return self._open_file(name, _READ | _BINARY)
 
@@ -137,7 +141,7 @@ class Directory:
         """A descriptor of a new file, to write; without ``mode`` the process's umask decides its mode."""
         return self._open(name, _CREATE | _BINARY, 0o666 if mode is None else mode)
 
-    def reopen(self, name: str) -> int:
+    def open_to_append(self, name: str) -> int:
         """A descriptor of a regular file of ours, to go on writing it where it ends.
 
         Refused when it has another name: that was planted, and leads out of the root like a link.
@@ -145,19 +149,19 @@ class Directory:
         descriptor = self._open_file(name, _APPEND | _BINARY)
         if os.fstat(descriptor).st_nlink > 1:
             os.close(descriptor)
-            raise refused_link(os.path.join(self.shown, name))
+            raise refused_link(os.path.join(self.display_path, name))
         return descriptor
 
     def _open_file(self, name: str, flags: int) -> int:
-        self.file(name)  # opening a device may do something already
+        self.stat_file(name)  # opening a device may do something already
         try:
             descriptor = self._open(name, flags)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise refused_link(os.path.join(self.shown, name)) from None
+                raise refused_link(os.path.join(self.display_path, name)) from None
             raise
         try:
-            refuse_other(os.fstat(descriptor), os.path.join(self.shown, name))
+            refuse_special_file(os.fstat(descriptor), os.path.join(self.display_path, name))
         except BaseException:
             os.close(descriptor)
             raise
@@ -170,7 +174,7 @@ class Directory:
         """Put ``old`` in the place of ``new``, in one moment; a link there is replaced, not followed."""
         os.rename(old, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
-    def settle(self, old: str, new: str) -> bool:
+    def move_if_absent(self, old: str, new: str) -> bool:
         """The same where nothing may be: False when something is, and ``old`` stays."""
         try:
             os.link(
@@ -189,7 +193,7 @@ class Directory:
             self.remove(old)
             return True
         # A file system without hard links. Who puts something there between these two lines loses it.
-        if self.look(new) is not None:
+        if self.lstat(new) is not None:
             return False
         self.replace(old, new)
         return True
@@ -240,14 +244,14 @@ class PathDirectory(Directory):
         with suppress(FileExistsError):
             os.mkdir(self._path(name))
 
-    def look(self, name: str) -> os.stat_result | None:
+    def lstat(self, name: str) -> os.stat_result | None:
         try:
             return os.lstat(self._path(name))
         except FileNotFoundError:
             return None
 
     def names(self) -> list[str]:
-        return os.listdir(self.shown)
+        return os.listdir(self.display_path)
 
     def _open(self, name: str, flags: int, mode: int = 0o600) -> int:
         return os.open(self._path(name), flags, mode)
@@ -255,8 +259,8 @@ class PathDirectory(Directory):
     def replace(self, old: str, new: str) -> None:
         os.replace(self._path(old), self._path(new))
 
-    def settle(self, old: str, new: str) -> bool:
-        if self.look(new) is not None:
+    def move_if_absent(self, old: str, new: str) -> bool:
+        if self.lstat(new) is not None:
             return False
         try:
             os.rename(self._path(old), self._path(new))
@@ -271,7 +275,7 @@ class PathDirectory(Directory):
         """Windows has no way to, and keeps names by itself."""
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.shown, name)
+        return os.path.join(self.display_path, name)
 
 
 open_directory: Callable[[str], Directory] = Directory.open if HAS_DESCRIPTORS else PathDirectory.open
@@ -294,7 +298,7 @@ def is_link(found: os.stat_result) -> bool:
     return stat.S_ISLNK(found.st_mode) or bool(getattr(found, "st_file_attributes", 0) & _REPARSE_POINT)
 
 
-def refuse_other(found: os.stat_result, path: str) -> None:
+def refuse_special_file(found: os.stat_result, path: str) -> None:
     """Refuse what is no regular file: directories, links, devices, pipes, sockets."""
     if is_link(found):
         raise refused_link(path)

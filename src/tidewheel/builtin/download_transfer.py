@@ -12,9 +12,15 @@ from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import Final
 
-from tidewheel.builtin.http_client import Address, Answer, Interrupted, Request, exchange
-from tidewheel.builtin.network_policy import Forbidden, Reach
-from tidewheel.builtin.partial_files import Draft, to_the_end
+from tidewheel.builtin.http_client import (
+    ConnectionInterrupted,
+    HttpAddress,
+    HttpRequest,
+    HttpResponse,
+    send_request,
+)
+from tidewheel.builtin.network_policy import ConnectionForbidden, NetworkPolicy
+from tidewheel.builtin.partial_files import PartialFile, run_uncancelled
 from tidewheel.core.names import shorten
 from tidewheel.core.text_format import plural
 from tidewheel.errors import RetryAfter, TaskError
@@ -23,23 +29,23 @@ from tidewheel.tasks.context import Context
 MAX_REDIRECTS: Final = 5
 MAX_CONNECTIONS: Final = 10_000
 """Of one run: a server that lets go after each byte would have us for ever."""
-MAX_STALLS: Final = 3
+MAX_IDLE_CONNECTIONS: Final = 3
 """Connections in a row that may bring nothing new; then the job's retry policy decides when to go on."""
 SAVE_BYTES: Final = 8 * 2**20
 SAVE_SECONDS: Final = 1.0
 """After so many bytes or so long what has arrived is made to count: no more than that is fetched twice."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_PASSING: Final = frozenset({408, 425, 429})
+_TRANSIENT_STATUSES: Final = frozenset({408, 425, 429})
 _RANGE: Final = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
-_END: Final = re.compile(r"bytes \*/(\d{1,18})")
+_UNSATISFIED_RANGE: Final = re.compile(r"bytes \*/(\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DownloadRequest:
     """What is to be fetched, and what it must be."""
 
-    where: Address
+    address: HttpAddress
     chunk_size: int
     size: int | None
     sha256: str | None
@@ -47,7 +53,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class DownloadCheckpoint:
     """How far a download is: the job's checkpoint."""
 
     bytes_downloaded: int = 0
@@ -64,10 +70,10 @@ class Transfer:
     def __init__(
         self,
         ctx: Context,
-        draft: Draft,
-        course: Course,
-        wanted: Wanted,
-        reach: Reach,
+        draft: PartialFile,
+        course: DownloadCheckpoint,
+        wanted: DownloadRequest,
+        reach: NetworkPolicy,
         idle_seconds: float,
     ) -> None:
         self._ctx = ctx
@@ -81,63 +87,65 @@ class Transfer:
         self._waiting = bytearray()
         self._saved_bytes = 0
         self._saved_at = monotonic()
-        self._whole = False  # everything in the draft came over one connection
+        self._complete = False  # everything in the draft came over one connection
         self._end: int | None = None  # where the body that is being read has to end
 
-    async def run(self) -> Course:
+    async def run(self) -> DownloadCheckpoint:
         """Fetch what is missing, and compare."""
-        await self._take_up()
+        await self._resume()
         stalls, furthest = 0, self._draft.size
         for _ in range(MAX_CONNECTIONS):
             try:
                 await self._connection()
-                await self._compare()
-            except Interrupted as error:
+                await self._verify()
+            except ConnectionInterrupted as error:
                 await self._store(save=True)
                 # Not since the last connection, but ever: who starts over again and again gets nowhere.
                 stalls = 0 if self._draft.size > furthest else stalls + 1
                 furthest = max(furthest, self._draft.size)
-                if stalls >= MAX_STALLS:
+                if stalls >= MAX_IDLE_CONNECTIONS:
                     raise
                 self._ctx.logger.info("download goes on at byte %d: %s", self._draft.size, error)
                 await asyncio.sleep(0.1 * 3 ** (stalls - 1) if stalls else 0)
             else:
-                return self._so_far(finished=True)
-        raise Interrupted(f"{self._wanted.where} broke {plural(MAX_CONNECTIONS, 'connection')}")
+                return self._checkpoint(finished=True)
+        raise ConnectionInterrupted(f"{self._wanted.address} broke {plural(MAX_CONNECTIONS, 'connection')}")
 
-    async def _take_up(self) -> None:
+    async def _resume(self) -> None:
         """What an earlier run made count, if it is there, and can be gone on with."""
         size = min(self._course.bytes_downloaded, self._draft.size)
-        if size < self._course.bytes_downloaded or not self._can_go_on:
+        if size < self._course.bytes_downloaded or not self._can_resume:
             size = 0
-        await to_the_end(self._draft.keep, size)
+        await run_uncancelled(self._draft.truncate, size)
         if size == 0:
-            self._course = Course(draft=self._draft.name)
+            self._course = DownloadCheckpoint(draft=self._draft.name)
         elif self._wanted.sha256 is not None:
-            self._sha256 = await to_the_end(self._draft.digest)
+            self._sha256 = await run_uncancelled(self._draft.digest)
         self._saved_bytes = size
         # Whoever comes next finds the draft by it, also when this run ends before the first bytes count.
-        await self._ctx.checkpoint(asdict(self._so_far()))
+        await self._ctx.checkpoint(asdict(self._checkpoint()))
 
     @property
-    def _can_go_on(self) -> bool:
+    def _can_resume(self) -> bool:
         """Whether it would be noticed that the rest is that of another file."""
         return self._course.validator is not None or self._wanted.sha256 is not None
 
     async def _start_over(self) -> None:
         if self._saved_bytes:
             # First: who is killed here must not leave the bytes of one file under the name of another.
-            await self._ctx.checkpoint(asdict(Course(draft=self._draft.name, seconds=self._seconds)))
-        await to_the_end(self._draft.keep, 0)
+            await self._ctx.checkpoint(
+                asdict(DownloadCheckpoint(draft=self._draft.name, seconds=self._seconds))
+            )
+        await run_uncancelled(self._draft.truncate, 0)
         self._sha256 = hashlib.sha256()
         self._waiting.clear()
-        self._course = Course(draft=self._draft.name)
+        self._course = DownloadCheckpoint(draft=self._draft.name)
         self._saved_bytes = 0
 
     # -- one connection -----------------------------------------------------------------------------------
 
     async def _connection(self) -> None:
-        if self._draft.size and not self._can_go_on:
+        if self._draft.size and not self._can_resume:
             await self._start_over()
         offset = self._draft.size
         if offset and offset == self._course.total:
@@ -148,9 +156,9 @@ class Transfer:
             if self._course.validator is not None:
                 headers["If-Range"] = self._course.validator
         async with self._answer(headers) as answer:
-            if not await self._begins(answer, offset):
+            if not await self._continues_at(answer, offset):
                 return
-            self._whole = offset == 0 or answer.status == 200
+            self._complete = offset == 0 or answer.status == 200
             async for block in answer.blocks():
                 self._waiting += block
                 size = self._draft.size + len(self._waiting)
@@ -158,13 +166,15 @@ class Transfer:
                     raise self._too_large(size)
                 if self._end is not None and size > self._end:
                     await self._start_over()
-                    raise Interrupted(f"{self._wanted.where} sent more than the piece it announced")
+                    raise ConnectionInterrupted(
+                        f"{self._wanted.address} sent more than the piece it announced"
+                    )
                 if len(self._waiting) >= self._wanted.chunk_size or self._is_late or self._ctx.shutting_down:
                     await self._store()
-            is_piece = answer.status == 206 or not answer.framed
+            is_piece = answer.status == 206 or not answer.has_known_end
         await self._store()
         if is_piece and self._is_missing_some:
-            raise Interrupted(f"{self._wanted.where} sent a part of what is missing")
+            raise ConnectionInterrupted(f"{self._wanted.address} sent a part of what is missing")
 
     @property
     def _is_late(self) -> bool:
@@ -186,44 +196,48 @@ class Transfer:
         return wanted.sha256 is None or self._sha256.hexdigest() != wanted.sha256
 
     @asynccontextmanager
-    async def _answer(self, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
-        where = self._wanted.where
+    async def _answer(self, headers: Mapping[str, str]) -> AsyncIterator[HttpResponse]:
+        where = self._wanted.address
         for _ in range(MAX_REDIRECTS + 1):
-            request = Request(where, headers=headers)
-            async with exchange(request, reach=self._reach, idle_seconds=self._idle_seconds) as answer:
+            request = HttpRequest(where, headers=headers)
+            async with send_request(request, policy=self._reach, idle_seconds=self._idle_seconds) as answer:
                 location = answer.headers.get("location")
                 if answer.status not in _REDIRECTS or location is None:
                     yield answer
                     return
-            secure, where = where.scheme == "https", where.joined(location)
+            secure, where = where.scheme == "https", where.resolve_redirect(location)
             if secure and where.scheme != "https":
-                raise Forbidden(f"{self._wanted.where} leads from https to {where}, which everybody can read")
+                raise ConnectionForbidden(
+                    f"{self._wanted.address} leads from https to {where}, which everybody can read"
+                )
         raise TaskError(
-            f"{self._wanted.where} leads on more than {MAX_REDIRECTS} times",
+            f"{self._wanted.address} leads on more than {MAX_REDIRECTS} times",
             code="too_many_redirects",
             retryable=False,
         )
 
-    async def _begins(self, answer: Answer, offset: int) -> bool:
+    async def _continues_at(self, answer: HttpResponse, offset: int) -> bool:
         """Whether bytes follow that belong behind those we have, which are dropped where they do not."""
         if answer.status == 206 and offset:
             await self._check_range(answer, offset)
             return True
         if answer.status == 416 and offset:
-            end = _END.fullmatch(answer.headers.get("content-range", ""))
+            end = _UNSATISFIED_RANGE.fullmatch(answer.headers.get("content-range", ""))
             if end is not None and int(end[1]) == offset and self._course.total in (None, offset):
                 return False  # there is nothing after what we have
             await self._start_over()
-            raise Interrupted(f"{self._wanted.where} has no byte {offset:,} any more; starting over")
+            raise ConnectionInterrupted(
+                f"{self._wanted.address} has no byte {offset:,} any more; starting over"
+            )
         if answer.status != 200:
             raise self._refused(answer)
         if offset:
-            self._ctx.logger.info("the file at %s is sent from its beginning", self._wanted.where)
+            self._ctx.logger.info("the file at %s is sent from its beginning", self._wanted.address)
             await self._start_over()
         self._look_at_head(answer)
         return True
 
-    async def _check_range(self, answer: Answer, offset: int) -> None:
+    async def _check_range(self, answer: HttpResponse, offset: int) -> None:
         given = answer.headers.get("content-range", "")
         found = _RANGE.fullmatch(given)
         total = int(found[3]) if found is not None and found[3] != "*" else None
@@ -240,12 +254,14 @@ class Transfer:
         )
         if not same:
             await self._start_over()
-            raise Interrupted(f"{self._wanted.where} answered with {shorten(given)}, which is not the rest")
+            raise ConnectionInterrupted(
+                f"{self._wanted.address} answered with {shorten(given)}, which is not the rest"
+            )
         self._end = end
         if known is None and total is not None:
             self._course = replace(self._course, total=total)
 
-    def _look_at_head(self, answer: Answer) -> None:
+    def _look_at_head(self, answer: HttpResponse) -> None:
         length = answer.headers.get("content-length", "")
         total = int(length) if length.isdecimal() and len(length) < 19 else None
         wanted = self._wanted
@@ -253,20 +269,23 @@ class Transfer:
             raise self._too_large(total)
         if total is not None and wanted.size is not None and total != wanted.size:
             raise self._wrong_size(total)
-        if not answer.framed and wanted.size is None and wanted.sha256 is None:
+        if not answer.has_known_end and wanted.size is None and wanted.sha256 is None:
             raise TaskError(
-                f"{wanted.where} does not say how long the file is, so nobody would notice its end missing; "
+                f"{wanted.address} does not say how long the file is, so nobody would notice its end "
+                "missing; "
                 "give size or sha256",
                 code="unknown_length",
                 retryable=False,
             )
         self._end = total
-        self._course = Course(total=total, validator=_validator_of(answer), draft=self._draft.name)
+        self._course = DownloadCheckpoint(
+            total=total, validator=_validator_of(answer), draft=self._draft.name
+        )
 
-    def _refused(self, answer: Answer) -> Exception:
+    def _refused(self, answer: HttpResponse) -> Exception:
         status, after = answer.status, answer.retry_after
-        words = f"{self._wanted.where} answered HTTP {status}"
-        passing = status >= 500 or status in _PASSING
+        words = f"{self._wanted.address} answered HTTP {status}"
+        passing = status >= 500 or status in _TRANSIENT_STATUSES
         if passing and after is not None:
             return RetryAfter(after, f"{words} and asks for patience")
         return TaskError(words, code="http_error", details={"status": status}, retryable=passing)
@@ -277,12 +296,12 @@ class Transfer:
         """Write what waits, and now and then make it count."""
         if self._waiting:
             data, self._waiting = bytes(self._waiting), bytearray()
-            await to_the_end(self._write, data)
+            await run_uncancelled(self._write, data)
         size, leaving = self._draft.size, self._ctx.shutting_down
         due = size - self._saved_bytes >= SAVE_BYTES or self._is_late
         if size > self._saved_bytes and (save or due or leaving):
-            await to_the_end(self._draft.flush)
-            await self._ctx.checkpoint(asdict(self._so_far()))
+            await run_uncancelled(self._draft.flush)
+            await self._ctx.checkpoint(asdict(self._checkpoint()))
             self._saved_bytes, self._saved_at = size, monotonic()
             total = self._course.total
             percent = min(100.0, 100 * size / total) if total else 0
@@ -301,29 +320,31 @@ class Transfer:
     def _seconds(self) -> float:
         return monotonic() - self._began
 
-    def _so_far(self, *, finished: bool = False) -> Course:
+    def _checkpoint(self, *, finished: bool = False) -> DownloadCheckpoint:
         size, seconds = self._draft.size, self._seconds
         return replace(self._course, bytes_downloaded=size, seconds=seconds, finished=finished)
 
-    async def _compare(self) -> None:
+    async def _verify(self) -> None:
         """All bytes are there: are they the right ones?"""
         wanted, size = self._wanted, self._draft.size
         if wanted.size is not None and size != wanted.size:
             raise self._wrong_size(size)
         if wanted.sha256 is not None and self._sha256.hexdigest() != wanted.sha256:
-            if not self._whole:
+            if not self._complete:
                 await self._start_over()
-                raise Interrupted(f"the pieces of {wanted.where} do not fit together; starting over")
+                raise ConnectionInterrupted(
+                    f"the pieces of {wanted.address} do not fit together; starting over"
+                )
             raise TaskError(
-                f"SHA-256 of {wanted.where} is {self._sha256.hexdigest()}, not {wanted.sha256}",
+                f"SHA-256 of {wanted.address} is {self._sha256.hexdigest()}, not {wanted.sha256}",
                 code="checksum_mismatch",
                 retryable=False,
             )
-        await to_the_end(self._draft.flush)
+        await run_uncancelled(self._draft.flush)
 
     def _too_large(self, size: int) -> TaskError:
         return TaskError(
-            f"{self._wanted.where} has {size:,} bytes or more; the limit is {self._wanted.max_bytes:,} "
+            f"{self._wanted.address} has {size:,} bytes or more; the limit is {self._wanted.max_bytes:,} "
             "(max_download_bytes)",
             code="too_large",
             retryable=False,
@@ -331,13 +352,13 @@ class Transfer:
 
     def _wrong_size(self, size: int) -> TaskError:
         return TaskError(
-            f"{self._wanted.where} has {size:,} bytes, not {self._wanted.size:,}",
+            f"{self._wanted.address} has {size:,} bytes, not {self._wanted.size:,}",
             code="size_mismatch",
             retryable=False,
         )
 
 
-def _validator_of(answer: Answer) -> str | None:
+def _validator_of(answer: HttpResponse) -> str | None:
     """What names this version of a file, byte for byte: a strong tag, or a date that is old enough.
 
     Weak tags mean files that look the same. A file may change twice in the second that dates can tell.

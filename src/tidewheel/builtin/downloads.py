@@ -15,15 +15,15 @@ from typing import Annotated, Any, Final, TypedDict
 
 from msgspec import Meta
 
-from tidewheel.builtin.download_transfer import Course, Transfer, Wanted
-from tidewheel.builtin.http_client import Address
-from tidewheel.builtin.network_policy import Reach
-from tidewheel.builtin.partial_files import Draft, drafting, published, to_the_end
-from tidewheel.builtin.roots import FilePath, Roots, told
-from tidewheel.builtin.task_group import BuiltIn, Part
+from tidewheel.builtin.download_transfer import DownloadCheckpoint, DownloadRequest, Transfer
+from tidewheel.builtin.http_client import HttpAddress
+from tidewheel.builtin.network_policy import NetworkPolicy
+from tidewheel.builtin.partial_files import PartialFile, is_published, open_partial_file, run_uncancelled
+from tidewheel.builtin.roots import FilePath, Roots, os_errors_as_task_errors
+from tidewheel.builtin.task_group import BuiltinTask, TaskGroup
 from tidewheel.core.names import shorten
 from tidewheel.errors import ConfigurationError, TaskError
-from tidewheel.tasks.annotations import Check
+from tidewheel.tasks.annotations import ValueCheck
 from tidewheel.tasks.context import Context
 
 MAX_BYTES: Final = 10 * 2**30
@@ -32,12 +32,12 @@ IDLE_SECONDS: Final = 30.0
 
 def _check_url(url: str) -> None:
     try:
-        Address.of(url)
+        HttpAddress.parse(url)
     except TaskError as error:
         raise ValueError(str(error).removeprefix("url ")) from None
 
 
-Url = Annotated[str, Check(_check_url)]
+Url = Annotated[str, ValueCheck(_check_url)]
 Size = Annotated[int, Meta(ge=0)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")]
 ChunkSize = Annotated[int, Meta(ge=4096, le=64 * 2**20)]
@@ -67,7 +67,7 @@ class Downloads:
     def __init__(
         self,
         roots: Roots,
-        reach: Reach,
+        reach: NetworkPolicy,
         *,
         max_bytes: int = MAX_BYTES,
         idle_seconds: float = IDLE_SECONDS,
@@ -94,45 +94,47 @@ class Downloads:
         time.
         """
         began = monotonic()
-        where = Address.of(url)
+        where = HttpAddress.parse(url)
         self._reach.check_host(where.host)
         self._roots.locate(dest)
         checksum = sha256.lower() if sha256 is not None else None
-        course = Course(**ctx.checkpoint.value) if ctx.checkpoint else Course()
-        with told(dest):
-            async with drafting(self._roots, ctx, dest, course.draft, self._mode) as draft:
+        course = DownloadCheckpoint(**ctx.checkpoint.value) if ctx.checkpoint else DownloadCheckpoint()
+        with os_errors_as_task_errors(dest):
+            async with open_partial_file(self._roots, ctx, dest, course.draft, self._mode) as draft:
                 if course.finished and await self._is_done(draft, course, dest, checksum):
                     seconds = course.seconds + monotonic() - began
                     return Downloaded(draft.path, course.bytes_downloaded, seconds)
-                wanted = Wanted(where, chunk_size, size, checksum, self._max_bytes)
+                wanted = DownloadRequest(where, chunk_size, size, checksum, self._max_bytes)
                 transfer = Transfer(ctx, draft, course, wanted, self._reach, self._idle_seconds)
                 try:
                     course = await transfer.run()
                 except TaskError as error:
                     if not error.retryable:
-                        await to_the_end(draft.discard)
+                        await run_uncancelled(draft.discard)
                     raise
                 except asyncio.CancelledError:
                     if ctx.cancel_requested:  # nobody will go on with it
-                        await to_the_end(draft.discard)
+                        await run_uncancelled(draft.discard)
                     raise
                 # Refused when this run has lost the job, and then nothing is put in place.
                 await ctx.checkpoint(asdict(course))
-                await to_the_end(draft.publish)
+                await run_uncancelled(draft.publish)
                 return Downloaded(draft.path, course.bytes_downloaded, course.seconds)
 
-    async def _is_done(self, draft: Draft, course: Course, dest: str, checksum: str | None) -> bool:
+    async def _is_done(
+        self, draft: PartialFile, course: DownloadCheckpoint, dest: str, checksum: str | None
+    ) -> bool:
         """Whether an earlier run had all of it, and died before it could put it in place or say so."""
         if draft.size == course.bytes_downloaded:
-            await to_the_end(draft.publish)
+            await run_uncancelled(draft.publish)
             return True
-        if await to_the_end(published, self._roots, dest, course.bytes_downloaded, checksum):
-            await to_the_end(draft.discard)
+        if await run_uncancelled(is_published, self._roots, dest, course.bytes_downloaded, checksum):
+            await run_uncancelled(draft.discard)
             return True
         return False
 
 
-def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:
+def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltinTask]:
     """The task, where hosts are allowed and there is a root to write to."""
     hosts = given.get("allowed_hosts")
     if hosts is None:
@@ -145,11 +147,11 @@ def build(given: Mapping[str, Any], roots: Roots) -> Iterable[BuiltIn]:
     idle = given.get("download_idle_seconds", IDLE_SECONDS)
     if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle <= 3600:
         raise ConfigurationError(f"download_idle_seconds is {shorten(idle)}; 0 to 3,600 seconds are possible")
-    reach = Reach.configured(hosts, given.get("allowed_networks", ()))
+    reach = NetworkPolicy.from_options(hosts, given.get("allowed_networks", ()))
     downloads = Downloads(
         roots, reach, max_bytes=max_bytes, idle_seconds=idle, file_mode=given.get("file_mode")
     )
-    yield BuiltIn("download_file", downloads.download_file, {"max_attempts": 10, "timeout": 3600})
+    yield BuiltinTask("download_file", downloads.download_file, {"max_attempts": 10, "timeout": 3600})
 
 
-PART: Final = Part(("download_file",), build, "allowed_hosts and roots")
+TASKS: Final = TaskGroup(("download_file",), build, "allowed_hosts and roots")

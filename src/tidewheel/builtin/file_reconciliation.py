@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
 TASKS: Final = ("create_file", "delete_file")
-WRITERS: Final = {
+PATH_FIELDS: Final = {
     "create_file": ("path",),
     "delete_file": ("path",),
     "download_file": ("dest",),
     "claude_extraction": ("target_path", "targetPath"),
 }
 """Tasks that change files, and the names of the field of their payloads that says which."""
-MOST_JOBS: Final = 10_000
+MAX_JOBS: Final = 10_000
 """Completed jobs of each task that are compared, the newest; and of any other list that is read."""
-MOST_NAMES: Final = 100_000
+MAX_NAMES: Final = 100_000
 """Names beneath the roots among which leftovers are looked for."""
 PAGE: Final = 200
-MOST_SEARCHES: Final = 5
+MAX_SEARCHES: Final = 5
 """Pages of one list that may be partial: each takes the store most of a second."""
 CHUNK: Final = 100
 """Files that are looked at before a cancellation is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class FileContent:
     """What a file is to hold, by its digest."""
 
     size: int
@@ -63,13 +63,13 @@ class Leftover:
 
 
 @runtime_checkable
-class Disk(Protocol):
+class FileSystemView(Protocol):
     """Where the files are, as the tasks know it."""
 
     roots: Any
     """has ``identity(path)``, which is the same for all paths of one file; raises ``TaskError``"""
 
-    def disagreement(self, path: str, wanted: Content | None) -> str | None:
+    def describe_mismatch(self, path: str, wanted: FileContent | None) -> str | None:
         """What it has against that content, or against there being none, in words; raises ``TaskError``."""
 
     def leftovers(self, most: int) -> tuple[list[Leftover], bool]:
@@ -77,7 +77,7 @@ class Disk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class FileMismatch:
     """A file that is not as the last job about it left it."""
 
     job_id: UUID
@@ -95,8 +95,8 @@ class Reconciliation:
     """different files they were about"""
     busy: int = 0
     """of those, files that differ and were left alone, because another job may have changed them"""
-    disagreements: tuple[Disagreement, ...] = ()
-    unknown: tuple[Disagreement, ...] = ()
+    mismatches: tuple[FileMismatch, ...] = ()
+    unknown: tuple[FileMismatch, ...] = ()
     """files that could not be looked at, or that differ where not every other job could be looked at"""
     complete: bool = True
     """False: there are more, older jobs"""
@@ -107,52 +107,52 @@ class Reconciliation:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FileJob:
     """A completed job, as far as it is about a file."""
 
     job_id: UUID
     task: str
     path: str
-    wanted: Content | None
+    expected: FileContent | None
     began: int
     ended: int
 
 
 @dataclass(slots=True)
-class File:
+class FileHistory:
     """What completed jobs say about one file."""
 
-    said: list[Said] = field(default_factory=list)
+    jobs: list[FileJob] = field(default_factory=list)
 
     @property
     def since(self) -> int:
         """Whoever ended before this has been followed by another."""
-        return max(one.began for one in self.said)
+        return max(one.began for one in self.jobs)
 
     @property
-    def last(self) -> list[Said]:
+    def last(self) -> list[FileJob]:
         """Those that may have the last word, the last to end first."""
         since = self.since
-        return sorted((one for one in self.said if one.ended >= since), key=lambda one: -one.ended)
+        return sorted((one for one in self.jobs if one.ended >= since), key=lambda one: -one.ended)
 
 
 async def reconcile_files(
-    app: Tidewheel, *, most: int = MOST_JOBS, names: int = MOST_NAMES
+    app: Tidewheel, *, most: int = MAX_JOBS, names: int = MAX_NAMES
 ) -> Reconciliation | None:
     """Compare the newest completed file jobs of an app's store; None where it has no file tasks of ours."""
-    disk = disk_of(app)
+    disk = file_system_view(app)
     if disk is None:
         return None
     said, unknown, complete = await _completed(app, most)
     jobs = len(said) + len(unknown)
-    files: dict[str, File] = {}
+    files: dict[str, FileHistory] = {}
     for chunk in _chunks(said):
-        unknown += await asyncio.to_thread(_sort, chunk, disk, files)
-    differ: dict[str, Disagreement] = {}
+        unknown += await asyncio.to_thread(_group_by_file, chunk, disk, files)
+    differ: dict[str, FileMismatch] = {}
     for places in _chunks(list(files)):
         unknown += await asyncio.to_thread(_compare, places, files, disk, differ)
     since = {place: files[place].since for place in differ}
-    suspects = Suspects(app, disk, since, compared={one.job_id for one in said})
+    suspects = ConcurrentWriters(app, disk, since, compared={one.job_id for one in said})
     if differ:
         await suspects.look(most)
     left = [found for place, found in differ.items() if place not in suspects.excused]
@@ -173,14 +173,14 @@ async def reconcile_files(
     )
 
 
-def disk_of(app: Tidewheel) -> Disk | None:
+def file_system_view(app: Tidewheel) -> FileSystemView | None:
     """What configures the built-in file tasks; a user's own task of the same name has no such thing.
 
     Told by what it can do: the built-in tasks are like a user's own, and nobody here knows them.
     """
     for task in app.registry:
         owner = getattr(task.fn, "__self__", None)
-        if task.name in TASKS and isinstance(owner, Disk):
+        if task.name in TASKS and isinstance(owner, FileSystemView):
             return owner
     return None
 
@@ -188,9 +188,9 @@ def disk_of(app: Tidewheel) -> Disk | None:
 # -- what jobs say ----------------------------------------------------------------------------------------
 
 
-async def _completed(app: Tidewheel, most: int) -> tuple[list[Said], list[Disagreement], bool]:
-    said: list[Said] = []
-    unknown: list[Disagreement] = []
+async def _completed(app: Tidewheel, most: int) -> tuple[list[FileJob], list[FileMismatch], bool]:
+    said: list[FileJob] = []
+    unknown: list[FileMismatch] = []
     complete = True
     for task in TASKS:
         number = 0
@@ -203,10 +203,10 @@ async def _completed(app: Tidewheel, most: int) -> tuple[list[Said], list[Disagr
             # It may have been pruned, or requeued, since it was listed.
             if job is None or job.state is not State.COMPLETED:
                 continue
-            if (one := _said(job)) is not None:
+            if (one := _file_job(job)) is not None:
                 said.append(one)
             else:
-                unknown.append(Disagreement(job.id, job.task, "its payload is not that of a file job"))
+                unknown.append(FileMismatch(job.id, job.task, "its payload is not that of a file job"))
     return said, unknown, complete
 
 
@@ -214,7 +214,7 @@ async def _rows(app: Tidewheel, where: JobFilter) -> AsyncIterator[JobRecord | N
     """Matching jobs without their bodies, the newest first; None at the end when not all could be found."""
     cursor = None
     searches = 0
-    while searches < MOST_SEARCHES:
+    while searches < MAX_SEARCHES:
         page = await app.store.list_jobs(where, limit=PAGE, cursor=cursor)
         for row in page.items:
             yield row
@@ -225,7 +225,7 @@ async def _rows(app: Tidewheel, where: JobFilter) -> AsyncIterator[JobRecord | N
     yield None
 
 
-def _said(job: JobRecord) -> Said | None:
+def _file_job(job: JobRecord) -> FileJob | None:
     """None where the job cannot have been written by us."""
     payload = _object(job, job.payload)
     path = _path(job, payload)
@@ -235,14 +235,14 @@ def _said(job: JobRecord) -> Said | None:
     wanted = None
     if job.task == "create_file":
         data = str(content).encode()
-        wanted = Content(len(data), hashlib.sha256(data).digest())
+        wanted = FileContent(len(data), hashlib.sha256(data).digest())
     ended = job.finished_at or 0
-    return Said(job.id, job.task, path, wanted, job.claimed_at or ended, ended)
+    return FileJob(job.id, job.task, path, wanted, job.claimed_at or ended, ended)
 
 
 def _path(job: JobRecord, payload: Mapping[str, Any]) -> str | None:
     """Where the job found its file: a relative path may lead to another root by now."""
-    path = next((payload[name] for name in WRITERS[job.task] if name in payload), None)
+    path = next((payload[name] for name in PATH_FIELDS[job.task] if name in payload), None)
     done = _object(job, job.result).get("path")
     if not isinstance(path, str):
         return None
@@ -263,34 +263,39 @@ def _object(job: JobRecord, body: bytes | None) -> Mapping[str, Any]:
 # -- what the disk says: blocks, as disks do --------------------------------------------------------------
 
 
-def _sort(said: Iterable[Said], disk: Disk, files: dict[str, File]) -> list[Disagreement]:
+def _group_by_file(
+    said: Iterable[FileJob], disk: FileSystemView, files: dict[str, FileHistory]
+) -> list[FileMismatch]:
     """Put jobs with their files; those that are about no file that can be looked at."""
     unknown = []
     for one in said:
         try:
             place = disk.roots.identity(one.path)
         except TaskError as error:
-            unknown.append(Disagreement(one.job_id, one.task, str(error)))
+            unknown.append(FileMismatch(one.job_id, one.task, str(error)))
         else:
-            files.setdefault(place, File()).said.append(one)
+            files.setdefault(place, FileHistory()).jobs.append(one)
     return unknown
 
 
 def _compare(
-    places: Iterable[str], files: Mapping[str, File], disk: Disk, differ: dict[str, Disagreement]
-) -> list[Disagreement]:
+    places: Iterable[str],
+    files: Mapping[str, FileHistory],
+    disk: FileSystemView,
+    differ: dict[str, FileMismatch],
+) -> list[FileMismatch]:
     """Look at some files; those that could not be looked at."""
     unknown = []
     for place in places:
         said = files[place].last
         try:
-            possible = dict.fromkeys(one.wanted for one in said)
-            texts = [disk.disagreement(said[0].path, wanted) for wanted in possible]
+            possible = dict.fromkeys(one.expected for one in said)
+            texts = [disk.describe_mismatch(said[0].path, wanted) for wanted in possible]
         except TaskError as error:
-            unknown.append(Disagreement(said[0].job_id, said[0].task, str(error)))
+            unknown.append(FileMismatch(said[0].job_id, said[0].task, str(error)))
             continue
         if None not in texts:
-            differ[place] = Disagreement(said[0].job_id, said[0].task, str(texts[0]))
+            differ[place] = FileMismatch(said[0].job_id, said[0].task, str(texts[0]))
     return unknown
 
 
@@ -301,10 +306,12 @@ def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
 # -- who else it can have been ----------------------------------------------------------------------------
 
 
-class Suspects:
+class ConcurrentWriters:
     """Jobs that may have changed files since those that were compared."""
 
-    def __init__(self, app: Tidewheel, disk: Disk, since: Mapping[str, int], *, compared: set[UUID]) -> None:
+    def __init__(
+        self, app: Tidewheel, disk: FileSystemView, since: Mapping[str, int], *, compared: set[UUID]
+    ) -> None:
         self._app = app
         self._disk = disk
         self._since = since
@@ -319,7 +326,7 @@ class Suspects:
         """At running ones twice, because jobs go from there to waiting and back."""
         ended = Compare(Field.FINISHED_AT, Comparison.AT_LEAST, min(self._since.values()))
         tried = Compare(Field.ATTEMPT, Comparison.AT_LEAST, 1)
-        for task in WRITERS:
+        for task in PATH_FIELDS:
             running = JobFilter(task=task, state=State.RUNNING)
             waiting = JobFilter(task=task, state=State.PENDING)
             final = [JobFilter(task=task, state=state, condition=ended) for state in sorted(FINAL_STATES)]
@@ -359,7 +366,7 @@ class Suspects:
 # -- what was left behind ---------------------------------------------------------------------------------
 
 
-async def _leftovers(app: Tidewheel, disk: Disk, names: int) -> tuple[list[Leftover], bool]:
+async def _leftovers(app: Tidewheel, disk: FileSystemView, names: int) -> tuple[list[Leftover], bool]:
     """Those of jobs that will not run again by themselves; False when not all could be looked for."""
     found, searched = await asyncio.to_thread(disk.leftovers, names)
     over: list[Leftover] = []

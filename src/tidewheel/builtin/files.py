@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypedDict
 
 from tidewheel.builtin.directories import Directory, flush
-from tidewheel.builtin.file_reconciliation import Content, Leftover
+from tidewheel.builtin.file_reconciliation import FileContent, Leftover
 from tidewheel.builtin.partial_files import find_leftovers, hidden_name
-from tidewheel.builtin.roots import FilePath, Place, Roots, told
-from tidewheel.builtin.task_group import BuiltIn, Part
+from tidewheel.builtin.roots import FileLocation, FilePath, Roots, os_errors_as_task_errors
+from tidewheel.builtin.task_group import BuiltinTask, TaskGroup
 from tidewheel.core.names import shorten
 from tidewheel.core.validation import check_integer
 from tidewheel.errors import ConfigurationError, InvalidInput, TaskError
@@ -23,7 +23,7 @@ from tidewheel.tasks.annotations import Alias
 from tidewheel.tasks.context import Context
 
 MAX_FILE_BYTES: Final = 16 * 2**20
-LARGEST_FILE_BYTES: Final = 2**30
+MAX_FILE_BYTES_ALLOWED: Final = 2**30
 MAX_FENCES: Final = 20
 """How many runs of a job are remembered for what they may have left."""
 _CHUNK: Final = 2**20
@@ -72,7 +72,7 @@ class FileTasks:
                 code="file_too_large",
                 retryable=False,
             )
-        with told(path), self.roots.place(path, create=True) as place:
+        with os_errors_as_task_errors(path), self.roots.open_location(path, create=True) as place:
             written = _write_at(ctx, place, data, overwrite=overwrite, mode=self._mode)
             return FileCreated(place.path, len(data), written)
 
@@ -84,7 +84,7 @@ class FileTasks:
     ) -> FileDeleted:
         """Remove a file beneath a root; a missing one is an error only with ``require_exists``."""
         deleted = _delete(ctx, self.roots, path, noted=require_exists)
-        shown = self.roots.shown(path)
+        shown = self.roots.display_path(path)
         # An earlier run that was killed after its work wrote this down before it.
         if not deleted and require_exists and not ctx.checkpoint.get("found"):
             raise TaskError(
@@ -92,24 +92,24 @@ class FileTasks:
             )
         return FileDeleted(shown, deleted)
 
-    def disagreement(self, path: str, wanted: Content | None) -> str | None:
+    def describe_mismatch(self, path: str, wanted: FileContent | None) -> str | None:
         """What the disk has against a file with this content, or against there being none; None when nothing.
 
         For reconciliation: it only looks, and a place that cannot be looked at is an error like a task's.
         """
-        with told(path):
+        with os_errors_as_task_errors(path):
             try:
-                with self.roots.place(path) as place:
-                    found = place.directory.look(place.name)
+                with self.roots.open_location(path) as place:
+                    found = place.directory.lstat(place.name)
                     if wanted is None:
                         return None if found is None else f"{place.path} is there again"
                     if found is None:
                         return f"{place.path} is gone"
-                    if not stat.S_ISREG(found.st_mode) or not _is(place, wanted):
+                    if not stat.S_ISREG(found.st_mode) or not _has_digest(place, wanted):
                         return f"{place.path} has other content"
             except FileNotFoundError:
                 if wanted is not None:
-                    return f"{self.roots.shown(path)} is gone"
+                    return f"{self.roots.display_path(path)} is gone"
         return None
 
     def leftovers(self, most: int) -> tuple[list[Leftover], bool]:
@@ -126,7 +126,7 @@ def write_file(
     old file or the new one. What else it may leave is a temporary file, which the next run finds by the field
     ``fences`` of the checkpoint: a checkpoint of your own has to be an object that keeps it.
     """
-    with told(path), roots.place(path, create=True) as place:
+    with os_errors_as_task_errors(path), roots.open_location(path, create=True) as place:
         return _write_at(ctx, place, data, overwrite=overwrite, mode=mode)
 
 
@@ -135,13 +135,13 @@ def remove_file(ctx: Context, roots: Roots, path: str) -> bool:
     return _delete(ctx, roots, path, noted=False)
 
 
-def _write_at(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode: int | None) -> bool:
+def _write_at(ctx: Context, place: FileLocation, data: bytes, *, overwrite: bool, mode: int | None) -> bool:
     directory, name = place.directory, place.name
     fences = _fences(ctx)
     for fence in fences:
         if fence != ctx.fence:
             directory.remove(_temporary(ctx, fence))
-    there = directory.file(name)
+    there = directory.stat_file(name)
     if there is not None and _holds(place, data):
         _flush_file(directory, name)  # it may be the work of a run that was killed before this
         directory.sync()
@@ -160,26 +160,26 @@ def _write_at(ctx: Context, place: Place, data: bytes, *, overwrite: bool, mode:
         if overwrite:
             directory.replace(temporary, name)
         else:
-            written = directory.settle(temporary, name)
+            written = directory.move_if_absent(temporary, name)
     except BaseException:
         with suppress(OSError):  # the error that brought us here says more
             directory.remove(temporary)
         raise
     if not written:
         directory.remove(temporary)
-        _accept(place, data)
+        _accept_existing(place, data)
     directory.sync()
     return written
 
 
-def _accept(place: Place, data: bytes) -> None:
+def _accept_existing(place: FileLocation, data: bytes) -> None:
     """Take a file that was put there since we looked for ours; refused when it has other content.
 
     It is that of a run of this job which was overtaken, or somebody else's.
     """
     if _holds(place, data):
         _flush_file(place.directory, place.name)
-    elif place.directory.file(place.name) is not None:
+    elif place.directory.stat_file(place.name) is not None:
         raise _exists(place)
     else:  # tried again: nothing is in the way
         raise FileNotFoundError(errno.ENOENT, "something was there for a moment")
@@ -198,10 +198,10 @@ def _fences(ctx: Context) -> list[int]:
 
 
 def _delete(ctx: Context, roots: Roots, path: str, *, noted: bool) -> bool:
-    with told(path):
+    with os_errors_as_task_errors(path):
         try:
-            with roots.place(path) as place:
-                there = place.directory.file(place.name)
+            with roots.open_location(path) as place:
+                there = place.directory.stat_file(place.name)
                 if there is not None and noted and not ctx.checkpoint.get("found"):
                     ctx.sync.checkpoint({"found": True})
                 deleted = there is not None and place.directory.remove(place.name)
@@ -225,10 +225,10 @@ def _write(directory: Directory, name: str, data: bytes, mode: int | None) -> No
         os.close(descriptor)
 
 
-def _holds(place: Place, data: bytes) -> bool:
+def _holds(place: FileLocation, data: bytes) -> bool:
     """Whether a file holds exactly this; no when it may not be read."""
     try:
-        descriptor = place.directory.read(place.name)
+        descriptor = place.directory.open_to_read(place.name)
     except (FileNotFoundError, PermissionError):
         return False
     try:
@@ -244,9 +244,9 @@ def _holds(place: Place, data: bytes) -> bool:
         os.close(descriptor)
 
 
-def _is(place: Place, wanted: Content) -> bool:
+def _has_digest(place: FileLocation, wanted: FileContent) -> bool:
     """The same for content of which only the digest is known; one that may not be read is an error."""
-    descriptor = place.directory.read(place.name)
+    descriptor = place.directory.open_to_read(place.name)
     try:
         if os.fstat(descriptor).st_size != wanted.size:
             return False
@@ -266,7 +266,7 @@ def _chunks(descriptor: int, at_most: int) -> Iterator[bytes]:
 
 
 def _flush_file(directory: Directory, name: str) -> None:
-    descriptor = directory.read(name)
+    descriptor = directory.open_to_read(name)
     try:
         flush(descriptor)
     finally:
@@ -277,7 +277,7 @@ def _temporary(ctx: Context, fence: int) -> str:
     return hidden_name(ctx.job.id, fence, "tmp")
 
 
-def _exists(place: Place) -> TaskError:
+def _exists(place: FileLocation) -> TaskError:
     return TaskError(
         f"{place.path} exists with other content, and overwrite is not set",
         code="file_exists",
@@ -285,11 +285,11 @@ def _exists(place: Place) -> TaskError:
     )
 
 
-def _build(given: Mapping[str, Any], roots: Roots) -> Iterator[BuiltIn]:
+def _build(given: Mapping[str, Any], roots: Roots) -> Iterator[BuiltinTask]:
     mode = given.get("file_mode")
     try:
         limit = check_integer(
-            "max_file_bytes", given.get("max_file_bytes", MAX_FILE_BYTES), 1, LARGEST_FILE_BYTES
+            "max_file_bytes", given.get("max_file_bytes", MAX_FILE_BYTES), 1, MAX_FILE_BYTES_ALLOWED
         )
     except InvalidInput as error:
         raise ConfigurationError(str(error)) from None
@@ -300,8 +300,8 @@ def _build(given: Mapping[str, Any], roots: Roots) -> Iterator[BuiltIn]:
         raise ConfigurationError(f"file_mode is {shorten(mode)}; give one from 0o400 to 0o777, such as 0o640")
     if roots:
         tasks = FileTasks(roots, mode, limit)
-        yield BuiltIn("create_file", tasks.create_file)
-        yield BuiltIn("delete_file", tasks.delete_file)
+        yield BuiltinTask("create_file", tasks.create_file)
+        yield BuiltinTask("delete_file", tasks.delete_file)
 
 
-PART: Final = Part(("create_file", "delete_file"), _build, "roots, the directories to write in")
+TASKS: Final = TaskGroup(("create_file", "delete_file"), _build, "roots, the directories to write in")

@@ -21,30 +21,30 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httptools
 
 from tidewheel.__about__ import __version__
-from tidewheel.builtin.network_policy import Forbidden, Reach
+from tidewheel.builtin.network_policy import ConnectionForbidden, NetworkPolicy
 from tidewheel.core.names import shorten
 from tidewheel.errors import TaskError
 
 MAX_HEADER_BYTES: Final = 65_536
 """In a row that are not of the body: headers, and what may stand between and behind the pieces of a body."""
 MAX_HEADERS: Final = 1_000
-LONGEST_WAIT: Final = 3600.0
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 """That a server may ask for with ``Retry-After``."""
-MAX_URL: Final = 8_192
+MAX_URL_LENGTH: Final = 8_192
 READ_BYTES: Final = 262_144
 CONNECT_SECONDS: Final = 10.0
 """For an address to answer, encryption included; then the next address is tried."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Interrupted(TaskError):
+class ConnectionInterrupted(TaskError):
     """The connection could not be made, broke, or fell silent. Another try may get further."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="connection_failed")
 
 
-class BadUrl(TaskError):
+class InvalidUrl(TaskError):
     """A URL that no request can be made from."""
 
     def __init__(self, message: str) -> None:
@@ -52,7 +52,7 @@ class BadUrl(TaskError):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpAddress:
     """Where a URL leads, in parts. Its text is for people: without anything that may be secret."""
 
     url: str
@@ -62,41 +62,41 @@ class Address:
     target: str
 
     @classmethod
-    def of(cls, url: str) -> Address:
+    def parse(cls, url: str) -> HttpAddress:
         """The parts of a URL that is http or https, with a host and without a password."""
-        if len(url) > MAX_URL:
-            raise BadUrl(f"url has {len(url):,} characters; the limit is {MAX_URL:,}")
+        if len(url) > MAX_URL_LENGTH:
+            raise InvalidUrl(f"url has {len(url):,} characters; the limit is {MAX_URL_LENGTH:,}")
         if any(character <= " " or character == "\x7f" for character in url):
-            raise BadUrl("url holds spaces or control characters; write them as %20 and the like")
+            raise InvalidUrl("url holds spaces or control characters; write them as %20 and the like")
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
         except ValueError:  # its words repeat parts of the URL, perhaps a password
-            raise BadUrl("url is no URL: its host or port cannot be read") from None
+            raise InvalidUrl("url is no URL: its host or port cannot be read") from None
         if parts.scheme not in _PORTS:
-            raise BadUrl(f"url begins with {shorten(parts.scheme)}; http:// and https:// are possible")
+            raise InvalidUrl(f"url begins with {shorten(parts.scheme)}; http:// and https:// are possible")
         if not host:
-            raise BadUrl("url names no host")
+            raise InvalidUrl("url names no host")
         if parts.username is not None or parts.password is not None:
-            raise BadUrl("url holds a user name or password, which everybody who sees the job would see")
+            raise InvalidUrl("url holds a user name or password, which everybody who sees the job would see")
         if not host.isascii():
             try:
                 host = host.encode("idna").decode()
             except UnicodeError as error:
-                raise BadUrl(f"url names a host that cannot be one: {error}") from None
+                raise InvalidUrl(f"url names a host that cannot be one: {error}") from None
         port = _PORTS[parts.scheme] if port is None else port
         return cls(url, parts.scheme, host, port, _target_of(parts))
 
-    def joined(self, location: str) -> Address:
+    def resolve_redirect(self, location: str) -> HttpAddress:
         """Where a redirect from here leads."""
         try:  # a header is bytes; those beyond ASCII are UTF-8 nearly everywhere
             location = location.encode("latin-1").decode()
         except UnicodeError:
             pass
         try:
-            return Address.of(urljoin(self.url, location))
+            return HttpAddress.parse(urljoin(self.url, location))
         except ValueError:
-            raise BadUrl("the server leads on to something that is no URL") from None
+            raise InvalidUrl("the server leads on to something that is no URL") from None
 
     @property
     def authority(self) -> str:
@@ -116,12 +116,12 @@ def _target_of(parts: SplitResult) -> str:
     )
 
 
-class Answer:
+class HttpResponse:
     """What a server says: the head at once, the body as it comes."""
 
-    def __init__(self, reader: asyncio.StreamReader, where: Address, idle_seconds: float) -> None:
+    def __init__(self, reader: asyncio.StreamReader, where: HttpAddress, idle_seconds: float) -> None:
         self._reader = reader
-        self._where = where
+        self._address = where
         self._idle_seconds = idle_seconds
         self._parser: Any = httptools.HttpResponseParser(self)
         self._waiting: list[bytes] = []
@@ -133,7 +133,7 @@ class Answer:
         self.headers: dict[str, str] = {}
 
     @property
-    def framed(self) -> bool:
+    def has_known_end(self) -> bool:
         """Whether the server says where the body ends. Otherwise it ends where the connection does."""
         return "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "")
 
@@ -142,23 +142,23 @@ class Answer:
             await self._more()
         coding = self.headers.get("transfer-encoding", "chunked").strip().lower()
         if coding != "chunked":  # nobody asked for it, and undone it would have to be
-            raise Interrupted(f"{self._where} sends the body as {shorten(coding)}")
+            raise ConnectionInterrupted(f"{self._address} sends the body as {shorten(coding)}")
 
     @property
     def retry_after(self) -> float | None:
         """For how many seconds the server does not want to be asked again, if it says so."""
         given = self.headers.get("retry-after", "").strip()
         if given.isdecimal() and len(given) < 19:
-            return min(float(given), LONGEST_WAIT)
+            return min(float(given), MAX_RETRY_AFTER_SECONDS)
         try:
             moment = parsedate_to_datetime(given)
             seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
         except (ValueError, TypeError, OverflowError):
             return None
-        return min(max(seconds, 0.0), LONGEST_WAIT)
+        return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """The body, as it comes. ``Interrupted`` when it ends before its end."""
+        """The body, as it comes. ``ConnectionInterrupted`` when it ends before its end."""
         while True:
             waiting, self._waiting = self._waiting, []
             for block in waiting:
@@ -175,7 +175,7 @@ class Answer:
             size += len(block)
             if size > limit:
                 raise TaskError(
-                    f"{self._where} answered more than {limit:,} bytes", code="too_large", retryable=False
+                    f"{self._address} answered more than {limit:,} bytes", code="too_large", retryable=False
                 )
             blocks.append(block)
         return b"".join(blocks)
@@ -185,12 +185,14 @@ class Answer:
             async with asyncio.timeout(self._idle_seconds):
                 data = await self._reader.read(READ_BYTES)
         except TimeoutError:
-            raise Interrupted(f"{self._where} said nothing for {self._idle_seconds:g} s") from None
+            raise ConnectionInterrupted(
+                f"{self._address} said nothing for {self._idle_seconds:g} s"
+            ) from None
         except (OSError, ssl.SSLError) as error:
-            raise Interrupted(f"the connection to {self._where} broke: {error}") from None
+            raise ConnectionInterrupted(f"the connection to {self._address} broke: {error}") from None
         if not data:
-            if not self._has_head or self.framed:
-                raise Interrupted(f"{self._where} closed the connection before the end")
+            if not self._has_head or self.has_known_end:
+                raise ConnectionInterrupted(f"{self._address} closed the connection before the end")
             self.complete = True
             return
         bodies = len(self._waiting)
@@ -199,11 +201,15 @@ class Answer:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self.complete:
                 return  # what comes after the end it announced belongs to nobody
-            raise Interrupted(f"{self._where} speaks no HTTP: {error or type(error).__name__}") from None
+            raise ConnectionInterrupted(
+                f"{self._address} speaks no HTTP: {error or type(error).__name__}"
+            ) from None
         # Lines behind the last piece of a body, say, could go on for ever without a byte that counts.
         self._bodiless_bytes = 0 if len(self._waiting) > bodies else self._bodiless_bytes + len(data)
         if self._bodiless_bytes > MAX_HEADER_BYTES and not self.complete:
-            raise Interrupted(f"{self._where} answered with more than {MAX_HEADER_BYTES:,} bytes of headers")
+            raise ConnectionInterrupted(
+                f"{self._address} answered with more than {MAX_HEADER_BYTES:,} bytes of headers"
+            )
 
     # -- what the parser calls ----------------------------------------------------------------------------
 
@@ -233,10 +239,10 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked of a server."""
 
-    where: Address
+    address: HttpAddress
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -244,7 +250,7 @@ class Request:
     def encode(self) -> bytes:
         """As it goes over the wire."""
         headers = {
-            "Host": self.where.authority,
+            "Host": self.address.authority,
             "User-Agent": f"tidewheel/{__version__}",
             "Accept": "*/*",
             "Accept-Encoding": "identity",  # bytes are counted and compared, so they come as they are
@@ -253,32 +259,32 @@ class Request:
         }
         if self.body or self.method != "GET":
             headers["Content-Length"] = str(len(self.body))
-        lines = [f"{self.method} {self.where.target} HTTP/1.1"]
+        lines = [f"{self.method} {self.address.target} HTTP/1.1"]
         for name, value in headers.items():
             if "\r" in value or "\n" in value:  # from a header of an earlier answer, say
-                raise BadUrl(f"header {name} holds a line break")
+                raise InvalidUrl(f"header {name} holds a line break")
             lines.append(f"{name}: {value}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + self.body
 
 
 @asynccontextmanager
-async def exchange(
-    request: Request, *, reach: Reach | None, idle_seconds: float = 30.0
-) -> AsyncIterator[Answer]:
+async def send_request(
+    request: HttpRequest, *, policy: NetworkPolicy | None, idle_seconds: float = 30.0
+) -> AsyncIterator[HttpResponse]:
     """Ask, and be answered: the head is there at once, the body as long as this is open.
 
     Without a ``reach`` the connection may go anywhere; that is for URLs of those who run the worker.
     """
     wire = request.encode()
-    reader, writer = await _connect(request.where, reach)
+    reader, writer = await _connect(request.address, policy)
     try:
-        answer = Answer(reader, request.where, idle_seconds)
+        answer = HttpResponse(reader, request.address, idle_seconds)
         try:
             writer.write(wire)
             async with asyncio.timeout(idle_seconds):
                 await writer.drain()
         except (OSError, TimeoutError) as error:
-            raise Interrupted(f"the connection to {request.where} broke: {error}") from None
+            raise ConnectionInterrupted(f"the connection to {request.address} broke: {error}") from None
         await answer.read_head()
         yield answer
     finally:
@@ -288,7 +294,9 @@ async def exchange(
             await writer.wait_closed()
 
 
-async def _connect(where: Address, reach: Reach | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(
+    where: HttpAddress, reach: NetworkPolicy | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     # On a thread: it reads all the certificates of the system, which takes a twentieth of a second.
     secure = await asyncio.to_thread(ssl.create_default_context) if where.scheme == "https" else None
     # The dot that makes a name absolute is for resolvers; certificates do not have it.
@@ -296,7 +304,7 @@ async def _connect(where: Address, reach: Reach | None) -> tuple[asyncio.StreamR
     trouble: Exception | None = None
     hosts = [where.host]
     if reach is not None:
-        hosts = [str(address) for address in await reach.addresses_of(where.host, where.port)]
+        hosts = [str(address) for address in await reach.resolve(where.host, where.port)]
     for host in hosts:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -310,9 +318,9 @@ async def _connect(where: Address, reach: Reach | None) -> tuple[asyncio.StreamR
             peer = ip_address(writer.get_extra_info("peername")[0].partition("%")[0])
             try:  # it was checked by its name; what counts is where this really ends
                 reach.check_address(peer, where.host)
-            except Forbidden:
+            except ConnectionForbidden:
                 writer.transport.abort()
                 raise
         return reader, writer
     why = str(trouble) or type(trouble).__name__
-    raise Interrupted(f"no connection to {where.scheme}://{where.authority}: {why}") from None
+    raise ConnectionInterrupted(f"no connection to {where.scheme}://{where.authority}: {why}") from None

@@ -26,7 +26,7 @@ MAX_ADDRESSES: Final = 8
 """Of one name that are tried, at most."""
 
 # IPv6 addresses that carry an IPv4 address, by its last bit: a gateway would take the packet there.
-_CARRIERS: Final = (
+_TUNNEL_NETWORKS: Final = (
     (IPv6Network("::ffff:0:0/96"), 0),  # mapped
     (IPv6Network("::/96"), 0),  # compatible, long out of use
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64
@@ -76,7 +76,7 @@ _SPECIAL_V6: Final = tuple(
 )
 
 
-class Forbidden(TaskError):
+class ConnectionForbidden(TaskError):
     """The task may not connect there. Another try would not be allowed either."""
 
     def __init__(self, message: str) -> None:
@@ -84,14 +84,14 @@ class Forbidden(TaskError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class NetworkPolicy:
     """How far connections may go: hosts by name, and networks that are allowed though they are not public."""
 
     hosts: tuple[str, ...]
     networks: tuple[Network, ...] = ()
 
     @classmethod
-    def configured(cls, hosts: Collection[str], networks: Collection[str]) -> Reach:
+    def from_options(cls, hosts: Collection[str], networks: Collection[str]) -> NetworkPolicy:
         """As told by whoever runs the worker; a ``ConfigurationError`` for what cannot be meant."""
         for name, given in (("allowed_hosts", hosts), ("allowed_networks", networks)):
             if isinstance(given, str):
@@ -109,19 +109,19 @@ class Reach:
         for allowed in self.hosts:
             if allowed in ("*", name) or (allowed.startswith("*.") and name.endswith(allowed[1:])):
                 return
-        raise Forbidden(f"host {shorten(host)} is not among allowed_hosts")
+        raise ConnectionForbidden(f"host {shorten(host)} is not among allowed_hosts")
 
     def check_address(self, address: Address, host: str) -> None:
         """Refuse an address that is not public, unless it lies in one of the allowed networks."""
-        for meant in _meanings(address):
+        for meant in _tunnelled_addresses(address):
             inside = any(meant.version == net.version and meant in net for net in self.networks)
             if not inside and not is_public(meant):
-                raise Forbidden(
+                raise ConnectionForbidden(
                     f"host {shorten(host)} is {address}, which is not a public address; "
                     "allowed_networks has to name its network"
                 )
 
-    async def addresses_of(self, host: str, port: int) -> list[Address]:
+    async def resolve(self, host: str, port: int) -> list[Address]:
         """The addresses of a host that may be connected to, in the resolver's order; never an empty list."""
         self.check_host(host)
         try:
@@ -132,13 +132,13 @@ class Reach:
             raise TaskError(
                 f"host {shorten(host)} cannot be resolved: {error}", code="host_not_found"
             ) from None
-        refusal: Forbidden | None = None
+        refusal: ConnectionForbidden | None = None
         allowed: list[Address] = []
         for *_, place in found:
             address = ip_address(str(place[0]).partition("%")[0])
             try:
                 self.check_address(address, host)
-            except Forbidden as error:
+            except ConnectionForbidden as error:
                 refusal = error
             else:
                 if address not in allowed:
@@ -155,10 +155,10 @@ def is_public(address: Address) -> bool:
     return not any(address in network for network in _SPECIAL_V4)
 
 
-def _meanings(address: Address) -> Iterator[Address]:
+def _tunnelled_addresses(address: Address) -> Iterator[Address]:
     """The address, or what it carries: a packet for a carrier ends up at the carried one."""
     if isinstance(address, IPv6Address):
-        for network, shift in _CARRIERS:
+        for network, shift in _TUNNEL_NETWORKS:
             if address in network and int(address) > 1:  # :: and ::1 are themselves
                 yield IPv4Address((int(address) >> shift) & 0xFFFF_FFFF)
                 return

@@ -21,11 +21,11 @@ from uuid import UUID
 
 from tidewheel.builtin.directories import flush
 from tidewheel.builtin.file_reconciliation import Leftover
-from tidewheel.builtin.roots import Place, Roots
+from tidewheel.builtin.roots import FileLocation, Roots
 from tidewheel.errors import TaskError
 from tidewheel.tasks.context import Context
 
-HIDDEN: Final = re.compile(
+HIDDEN_NAME_PATTERN: Final = re.compile(
     r"\.tidewheel-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-\d{1,20}\.(?:tmp|part)"
 )
 
@@ -51,7 +51,7 @@ def find_leftovers(roots: Sequence[str], most: int) -> tuple[list[Leftover], boo
                     if left == 0:
                         return list(found.values()), False
                     left -= 1
-                    if (name := HIDDEN.fullmatch(entry.name)) is not None:
+                    if (name := HIDDEN_NAME_PATTERN.fullmatch(entry.name)) is not None:
                         if entry.is_file(follow_symlinks=False):
                             size = entry.stat(follow_symlinks=False).st_size
                             found[entry.path] = Leftover(entry.path, UUID(name[1]), size)
@@ -75,7 +75,7 @@ R = TypeVar("R")
 BLOCK_BYTES: Final = 2**20
 
 
-async def to_the_end(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def run_uncancelled(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call it on a thread, and wait for it even when cancelled: it may use a file that is closed after it."""
     thread = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
     try:
@@ -89,10 +89,12 @@ async def to_the_end(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
         raise
 
 
-class Draft:
-    """One such file, open at its end. Its calls block, so they belong on a thread (:func:`to_the_end`)."""
+class PartialFile:
+    """One such file, open at its end. Its calls block, so they belong on a thread
+    (:func:`run_uncancelled`).
+    """
 
-    def __init__(self, place: Place, name: str, descriptor: int, mode: int | None = None) -> None:
+    def __init__(self, place: FileLocation, name: str, descriptor: int, mode: int | None = None) -> None:
         self._place = place
         self._descriptor = descriptor
         self._mode = mode
@@ -105,21 +107,21 @@ class Draft:
         return self._place.path
 
     @classmethod
-    def open(cls, place: Place, ctx: Context, earlier: str | None, mode: int | None) -> Self:
+    def open(cls, place: FileLocation, ctx: Context, earlier: str | None, mode: int | None) -> Self:
         """The draft of an earlier run, or an empty one; without ``mode`` the umask decides about that."""
-        place.directory.file(place.name)  # a directory or a device there is not for us to replace
+        place.directory.stat_file(place.name)  # a directory or a device there is not for us to replace
         name = hidden_name(ctx.job.id, ctx.fence, "part")
         descriptor = None
-        if earlier is not None and HIDDEN.fullmatch(earlier) and str(ctx.job.id) in earlier:
-            found = earlier if place.directory.look(earlier) is not None else _renamed(place, ctx)
-            descriptor = _taken_over(place, found, name) if found is not None else None
+        if earlier is not None and HIDDEN_NAME_PATTERN.fullmatch(earlier) and str(ctx.job.id) in earlier:
+            found = earlier if place.directory.lstat(earlier) is not None else _renamed(place, ctx)
+            descriptor = _take_over(place, found, name) if found is not None else None
         if descriptor is None:
             # Ours to read and to write until it is whole, whatever its mode is to be: the next run has to.
             descriptor = place.directory.create(name, None if mode is None else mode | 0o600)
             _lock(descriptor)
         return cls(place, name, descriptor, mode)
 
-    def keep(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         """Forget what comes after the first ``size`` bytes."""
         os.ftruncate(self._descriptor, size)
         os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -147,7 +149,7 @@ class Draft:
 
     def publish(self) -> None:
         """Put it in the place of its target, in one moment. It has been flushed, and its run has its job."""
-        self._place.directory.file(self._place.name)  # again: much time has passed
+        self._place.directory.stat_file(self._place.name)  # again: much time has passed
         if self._mode is not None and hasattr(os, "fchmod"):
             os.fchmod(self._descriptor, self._mode)  # whatever the umask took away
         self._place.directory.replace(self.name, self._place.name)
@@ -162,7 +164,7 @@ class Draft:
         os.close(self._descriptor)
 
 
-def _renamed(place: Place, ctx: Context) -> str | None:
+def _renamed(place: FileLocation, ctx: Context) -> str | None:
     """A draft of this job under another name than the checkpoint has.
 
     A run that took it over was killed before it could say so. This reads the whole directory, and is seldom.
@@ -171,16 +173,16 @@ def _renamed(place: Place, ctx: Context) -> str | None:
     names = [
         name
         for name in place.directory.names()
-        if name.startswith(prefix) and name.endswith(".part") and HIDDEN.fullmatch(name)
+        if name.startswith(prefix) and name.endswith(".part") and HIDDEN_NAME_PATTERN.fullmatch(name)
     ]
     return max(names, key=lambda name: int(name[len(prefix) : -len(".part")]), default=None)
 
 
-def _taken_over(place: Place, earlier: str, name: str) -> int | None:
+def _take_over(place: FileLocation, earlier: str, name: str) -> int | None:
     """An earlier run's draft under our name; None when there is none, or somebody still writes to it."""
     directory = place.directory
     try:
-        descriptor = directory.reopen(earlier)
+        descriptor = directory.open_to_append(earlier)
     except (FileNotFoundError, TaskError):
         return None
     except PermissionError:
@@ -217,34 +219,36 @@ def _lock(descriptor: int) -> bool:
 
 
 @asynccontextmanager
-async def drafting(
+async def open_partial_file(
     roots: Roots, ctx: Context, path: str, earlier: str | None, mode: int | None
-) -> AsyncIterator[Draft]:
+) -> AsyncIterator[PartialFile]:
     """A draft for the file at ``path``, closed in the end."""
     opened = _opened(roots, ctx, path, earlier, mode)
     try:  # entering is inside: who is cancelled meanwhile has opened it all the same
-        yield await to_the_end(opened.__enter__)
+        yield await run_uncancelled(opened.__enter__)
     finally:
-        await to_the_end(opened.__exit__, None, None, None)
+        await run_uncancelled(opened.__exit__, None, None, None)
 
 
 @contextmanager
-def _opened(roots: Roots, ctx: Context, path: str, earlier: str | None, mode: int | None) -> Iterator[Draft]:
-    with roots.place(path, create=True) as place:
-        draft = Draft.open(place, ctx, earlier, mode)
+def _opened(
+    roots: Roots, ctx: Context, path: str, earlier: str | None, mode: int | None
+) -> Iterator[PartialFile]:
+    with roots.open_location(path, create=True) as place:
+        draft = PartialFile.open(place, ctx, earlier, mode)
         try:
             yield draft
         finally:
             draft.close()
 
 
-def published(roots: Roots, path: str, size: int, sha256: str | None) -> bool:
+def is_published(roots: Roots, path: str, size: int, sha256: str | None) -> bool:
     """Whether this very file is there already. Blocks."""
     try:
-        with roots.place(path) as place:
-            descriptor = place.directory.read(place.name)
+        with roots.open_location(path) as place:
+            descriptor = place.directory.open_to_read(place.name)
             try:
-                found = Draft(place, place.name, descriptor)
+                found = PartialFile(place, place.name, descriptor)
                 return found.size == size and sha256 in (None, found.digest().hexdigest())
             finally:
                 os.close(descriptor)

@@ -14,13 +14,13 @@ from typing import Annotated, Final, TypedDict
 from tidewheel.builtin.directories import Directory, open_directory
 from tidewheel.core.names import shorten
 from tidewheel.errors import ConfigurationError, TaskError
-from tidewheel.tasks.annotations import Check
+from tidewheel.tasks.annotations import ValueCheck
 
 Path = str | os.PathLike[str]
 
 MAX_ROOTS: Final = 100
 MAX_PATH_BYTES: Final = 4096
-MAX_PARTS: Final = 100
+MAX_PATH_COMPONENTS: Final = 100
 """Directories in one path, and its file: each is opened, and perhaps made."""
 
 _separators = re.compile(r"[/\\]" if os.name == "nt" else "/")
@@ -34,7 +34,7 @@ class RootOptions(TypedDict, total=False):
     roots: Path | Sequence[Path]
 
 
-def parts_of(path: str) -> tuple[str, ...]:
+def split_path(path: str) -> tuple[str, ...]:
     """The components of a path; ``ValueError`` when it cannot be one of a file beneath a root."""
     if len(path.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
         raise ValueError(f"is longer than {MAX_PATH_BYTES:,} bytes")
@@ -45,17 +45,17 @@ def parts_of(path: str) -> tuple[str, ...]:
         raise ValueError("has '..' in it; give a path beneath one of the roots without it")
     if not parts or _separators.split(path)[-1] in {"", "."}:
         raise ValueError("names no file; give the path of one")
-    if len(parts) > MAX_PARTS:
-        raise ValueError(f"is {len(parts):,} directories deep; the limit is {MAX_PARTS}")
+    if len(parts) > MAX_PATH_COMPONENTS:
+        raise ValueError(f"is {len(parts):,} directories deep; the limit is {MAX_PATH_COMPONENTS}")
     return parts
 
 
-FilePath = Annotated[str, Check(parts_of)]
+FilePath = Annotated[str, ValueCheck(split_path)]
 """A path in a payload, refused at enqueue when it could not be that of a file beneath any root."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLocation:
     """Where a file is to be: the open directory, and its name there."""
 
     directory: Directory
@@ -64,7 +64,7 @@ class Place:
     @property
     def path(self) -> str:
         """For people."""
-        return os.path.join(self.directory.shown, self.name)
+        return os.path.join(self.directory.display_path, self.name)
 
 
 class Roots:
@@ -89,19 +89,19 @@ class Roots:
     def locate(self, path: str) -> tuple[str, tuple[str, ...]]:
         """The root a path lies beneath, and the components from there; refused when there is none."""
         try:
-            parts = parts_of(path)
+            parts = split_path(path)
         except ValueError as error:
             raise TaskError(f"the path {error}", code="invalid_path", retryable=False) from None
         if os.name == "nt" and any(":" in part for part in parts[not os.path.isabs(path) :]):
             raise TaskError("the path has a ':' in it", code="invalid_path", retryable=False)
         if not os.path.isabs(path) and self.paths:
-            parts = (*_split(self.paths[0]), *parts)
+            parts = (*_path_components(self.paths[0]), *parts)
         # Of two roots, one in the other, the inner one is meant, also by a path that is relative to the outer
         # one: a root is never made, and a job about a file is seen to be about the same file as another.
         beneath = [
             (len(above), root)
             for root in self.paths
-            for above in (_split(root), _split(os.path.realpath(root)))
+            for above in (_path_components(root), _path_components(os.path.realpath(root)))
             if parts[: len(above)] == above and len(parts) > len(above)
         ]
         if beneath:
@@ -118,13 +118,13 @@ class Roots:
         root, parts = self.locate(path)
         return os.path.join(os.path.realpath(root), *parts)
 
-    def shown(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """Where that is, for people."""
         root, parts = self.locate(path)
         return os.path.join(root, *parts)
 
     @contextmanager
-    def place(self, path: str, *, create: bool = False) -> Iterator[Place]:
+    def open_location(self, path: str, *, create: bool = False) -> Iterator[FileLocation]:
         """Hold the directory of a file open; ``create`` makes those that are missing on the way.
 
         Without it a missing one is ``FileNotFoundError``. The root itself is never made: where it is missing
@@ -137,13 +137,13 @@ class Roots:
                 entered = directory.enter(part, create=create)
                 directory.close()
                 directory = entered
-            yield Place(directory, parts[-1])
+            yield FileLocation(directory, parts[-1])
         finally:
             directory.close()
 
 
 @contextmanager
-def told(path: str) -> Iterator[None]:
+def os_errors_as_task_errors(path: str) -> Iterator[None]:
     """What the system says no to, as errors of a task: a code for programs, and whether to try again."""
     try:
         yield
@@ -176,7 +176,7 @@ def _open_root(root: str) -> Directory:
         ) from None
 
 
-def _split(path: str) -> tuple[str, ...]:
+def _path_components(path: str) -> tuple[str, ...]:
     return tuple(part for part in _separators.split(path) if part)
 
 

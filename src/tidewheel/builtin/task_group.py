@@ -11,7 +11,7 @@ from tidewheel.tasks.options import TaskOptions
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltIn:
+class BuiltinTask:
     """One task to be: its function, mostly a method of an object that holds its configuration."""
 
     name: str
@@ -20,7 +20,7 @@ class BuiltIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskGroup:
     """One module's tasks.
 
     ``build`` gets the keywords of ``app.include(tidewheel.builtin, …)`` and the roots, and answers its tasks:
@@ -28,5 +28,5 @@ class Part:
     """
 
     names: tuple[str, ...]
-    build: Callable[[Mapping[str, Any], Roots], Iterable[BuiltIn]]
+    build: Callable[[Mapping[str, Any], Roots], Iterable[BuiltinTask]]
     needs: str  # what has to be configured for it, in words

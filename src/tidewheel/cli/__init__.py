@@ -6,13 +6,13 @@ import sys
 def main() -> None:
     """What the ``tidewheel`` script runs."""
     if sys.argv[1:2] == ["beanstalkd"]:
-        from tidewheel.cli.early_listener import give_up, listen_early
+        from tidewheel.cli.early_listener import close_unused_listeners, listen_early
 
         listen_early(sys.argv[2:])
         try:
             _run()
         finally:
-            give_up()
+            close_unused_listeners()
     else:
         _run()
 

@@ -18,14 +18,14 @@ from tidewheel.__about__ import __version__
 from tidewheel.beanstalkd.listener import (
     DEFAULT_HOST,
     DEFAULT_PORT,
-    Address,
+    ListenAddress,
     bound_address,
     listen,
     read_address,
     stop_listening,
 )
 from tidewheel.cli import error_output
-from tidewheel.cli.early_listener import take
+from tidewheel.cli.early_listener import take_listener
 from tidewheel.cli.terminal import examples
 from tidewheel.errors import ConfigurationError
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DATABASE_NAME: Final = "tidewheel.db"
 """The file in the directory of -b."""
-LARGEST_JOB: Final = 2**30
+MAX_JOB_BYTES: Final = 2**30
 """As in beanstalkd: the most that -z may say."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -148,18 +148,18 @@ def beanstalkd(
         raise click.UsageError("--app and --url both name a store; give one of them", ctx)
     if listen_on is not None and (host is not None or port is not None):
         raise click.UsageError("--listen and -l or -p both say where to listen; give one of them", ctx)
-    if max_job_size is not None and max_job_size > LARGEST_JOB:
-        error_output.warn(
-            f"-z is {max_job_size:,}; jobs have at most {LARGEST_JOB:,} bytes, so that is the limit"
+    if max_job_size is not None and max_job_size > MAX_JOB_BYTES:
+        error_output.print_warning(
+            f"-z is {max_job_size:,}; jobs have at most {MAX_JOB_BYTES:,} bytes, so that is the limit"
         )
-        max_job_size = LARGEST_JOB
+        max_job_size = MAX_JOB_BYTES
     address = read_address(host or "", port) if listen_on is None else read_address(listen_on)
-    listener = take(address) or listen(address)
+    listener = take_listener(address) or listen(address)
     gc.disable()  # until it serves: all that is made meanwhile stays
     try:
         address = bound_address(listener, address)
-        if not address.local:
-            error_output.warn(
+        if not address.is_local:
+            error_output.print_warning(
                 f"{address} can be reached from other machines, and the protocol knows no passwords: "
                 "whoever reaches it may read, change and delete all jobs of this store"
             )
@@ -196,7 +196,7 @@ def _app(reference: str | None, url: str | None, directory: Path | None) -> Tide
 def _serve(
     app: Tidewheel,
     listener: socket.socket,
-    address: Address,
+    address: ListenAddress,
     *,
     user: str | None,
     log_level: str,
@@ -210,18 +210,18 @@ def _serve(
     from tidewheel.beanstalkd.server import Server
     from tidewheel.beanstalkd.server_state import BINLOG_FILE_BYTES, DEFAULT_MAX_JOB_SIZE
     from tidewheel.cli import log_formatters
-    from tidewheel.core.open_files import OWN_FILES, allow_connections
-    from tidewheel.core.urls import shown_url
+    from tidewheel.core.open_files import RESERVED_FILES, raise_file_limit
+    from tidewheel.core.urls import redact_url
 
-    log_formatters.set_up(log_level, as_json=log_json)
-    room = allow_connections(max_connections)
+    log_formatters.configure_logging(log_level, as_json=log_json)
+    room = raise_file_limit(max_connections)
     if room == 0:
         raise ConfigurationError(
             f"the system allows this process too few open files for a single connection beside its own "
-            f"{OWN_FILES}: raise the limit (ulimit -n, LimitNOFILE=)"
+            f"{RESERVED_FILES}: raise the limit (ulimit -n, LimitNOFILE=)"
         )
     if room < max_connections:
-        error_output.warn(
+        error_output.print_warning(
             f"the system allows this process about {room:,} connections, fewer than --max-connections: raise "
             "the limit of open files (ulimit -n, LimitNOFILE=)"
         )
@@ -238,7 +238,7 @@ def _serve(
             gc.enable()
             with _signals(server.stop, server.drain):
                 click.secho(
-                    f"tidewheel serves beanstalkd clients on {address} from {shown_url(app.url)}",
+                    f"tidewheel serves beanstalkd clients on {address} from {redact_url(app.url)}",
                     dim=True,
                     err=True,
                 )
@@ -249,7 +249,7 @@ def _serve(
         import tidewheel.worker.observers
         import tidewheel.worker.store_maintenance  # noqa: F401
 
-        _become(user)
+        _switch_user(user)
     asyncio.run(serve())
 
 
@@ -284,7 +284,7 @@ def _signals(stop: Callable[[], None], drain: Callable[[], None]) -> ExitStack:
     return stack
 
 
-def _become(name: str) -> None:
+def _switch_user(name: str) -> None:
     """Another user and its groups, for good."""
     if os.name != "posix":
         raise ConfigurationError("-u is not possible on this system; start it as that user")

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from tidewheel.cli.error_output import FINE, WORN
+from tidewheel.cli.error_output import EXIT_DEGRADED, EXIT_OK
 
 POLL_SECONDS: Final = 0.25
 """How often a parent looks at its children."""
@@ -42,11 +42,11 @@ class StopRequests:
         """0 not asked, 1 gracefully, 2 at once; 3 and more: do not even wait for that."""
         return max(self._signals, self._parent)
 
-    def by_signal(self, *_: object) -> None:
+    def count_signal(self, *_: object) -> None:
         self._signals += 1
         self._on_request()
 
-    def by_parent(self) -> None:
+    def count_parent_request(self) -> None:
         self._parent += 1
         self._on_request()
 
@@ -62,10 +62,10 @@ class StopRequests:
 
 
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequests]:
+def count_stop_signals() -> Iterator[StopRequests]:
     """While inside, signals to stop are counted instead of ending the process."""
     stop = StopRequests()
-    before = {number: signal.signal(number, stop.by_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop.count_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
@@ -73,12 +73,12 @@ def stop_requests() -> Iterator[StopRequests]:
             signal.signal(number, handler)
 
 
-class Child(subprocess.Popen[bytes]):
+class ChildProcess(subprocess.Popen[bytes]):
     """``tidewheel`` with these arguments, in a fresh interpreter."""
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str] | None = None) -> None:
         self._ready: int | None = None  # our end of a pipe that the child closes once it works
-        self._worked = False
+        self._was_ready = False
         told: list[int] = []
         options: dict[str, Any] = {}
         if sys.platform == "win32":
@@ -95,33 +95,33 @@ class Child(subprocess.Popen[bytes]):
                 **options,
             )
         except BaseException:
-            self._forget_pipe()
+            self._close_pipe()
             raise
         finally:
             for end in told:
                 os.close(end)
 
-    def works(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it has said that it works; where it cannot say so, never."""
         if self._ready is not None and _readable(self._ready):
-            self._worked = self.poll() is None  # the pipe ends with the process, too
-            self._forget_pipe()
-        return self._worked
+            self._was_ready = self.poll() is None  # the pipe ends with the process, too
+            self._close_pipe()
+        return self._was_ready
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask it to stop; once more, to stop at once."""
         with contextlib.suppress(BrokenPipeError):  # it has ended meanwhile
             if self.stdin is not None:
                 self.stdin.write(b".")
 
-    def let_go(self) -> None:
+    def wait_and_close(self) -> None:
         """Of a child that has ended, or is about to."""
         self.wait()
         if self.stdin is not None:
             self.stdin.close()
-        self._forget_pipe()
+        self._close_pipe()
 
-    def _forget_pipe(self) -> None:
+    def _close_pipe(self) -> None:
         if self._ready is not None:
             os.close(self._ready)
             self._ready = None
@@ -135,7 +135,7 @@ def _readable(end: int) -> bool:
     return bool(poll.poll(0))
 
 
-def pass_on(stop: StopRequests, children: list[Child], passed: int = 0) -> None:
+def forward_stop_requests(stop: StopRequests, children: list[ChildProcess], forwarded: int = 0) -> None:
     """Ask the children as often as we are asked, and wait until all have finished as they see fit.
 
     ``passed``: how often they have been asked already.
@@ -143,29 +143,29 @@ def pass_on(stop: StopRequests, children: list[Child], passed: int = 0) -> None:
     Whoever asks a third time means it: no other Ctrl-C reaches them in their own process groups.
     """
     while running := [child for child in children if child.poll() is None]:
-        while passed < stop.urgency():
-            passed += 1
+        while forwarded < stop.urgency():
+            forwarded += 1
             for child in running:
-                if passed < 3:
-                    child.ask()
+                if forwarded < 3:
+                    child.request_stop()
                 else:
                     child.kill()
         stop.sleep(POLL_SECONDS / 5)
     for child in children:
-        child.let_go()
+        child.wait_and_close()
 
 
-def exit_code(code: int) -> int:
+def shell_exit_code(code: int) -> int:
     """As shells count it: a child that died of a signal ended with 128 and the signal's number.
 
     One that made way for the next has not failed.
     """
-    if code == WORN:
-        return FINE
+    if code == EXIT_DEGRADED:
+        return EXIT_OK
     return code if code >= 0 else 128 - code
 
 
-def how_it_ended(code: int) -> str:
+def describe_exit(code: int) -> str:
     """``ended with exit code 3``, ``was killed by SIGSEGV``."""
     if code >= 0:
         return f"ended with exit code {code}"
@@ -178,7 +178,7 @@ def how_it_ended(code: int) -> str:
 # -- in the child -------------------------------------------------------------------------------------------
 
 
-class Leash:
+class ParentLink:
     """What ties a child to its parent. Made once, before the child does anything else."""
 
     def __init__(self) -> None:
@@ -197,13 +197,13 @@ class Leash:
             while piece := os.read(self._requests, 64):
                 asked = True
                 for _ in piece:
-                    stop.by_parent()
+                    stop.count_parent_request()
             if not asked:
-                stop.by_parent()
+                stop.count_parent_request()
 
         threading.Thread(target=listen, name="tidewheel-parent", daemon=True).start()
 
-    def works(self) -> None:
+    def report_ready(self) -> None:
         """Tell the parent that this child works."""
         if self._ready:
             os.close(int(self._ready))

@@ -1,7 +1,7 @@
 """The ``tidewheel`` command group: the list of commands, and their errors as exit codes.
 
 A command's module is imported when the command is used, so that ``tidewheel --help`` does not pay for all of
-them. ``run_about`` runs the commands inside the command line of a framework, which knows their app.
+them. ``run_for_app`` runs the commands inside the command line of a framework, which knows their app.
 """
 
 from __future__ import annotations
@@ -24,79 +24,85 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One command in the list. ``help`` repeats its first line, so that listing imports nothing."""
 
-    place: str
+    import_path: str
     section: str
     help: str
 
 
-COMMANDS: Final[Mapping[str, Entry]] = {
-    "demo": Entry("tidewheel.cli.demo:demo", "Try it", "Watch a queue at work, here and in the browser."),
-    "worker": Entry("tidewheel.cli.worker:worker", "Run work", "Run the jobs of an app until stopped."),
-    "serve": Entry(
+COMMANDS: Final[Mapping[str, CommandEntry]] = {
+    "demo": CommandEntry(
+        "tidewheel.cli.demo:demo", "Try it", "Watch a queue at work, here and in the browser."
+    ),
+    "worker": CommandEntry(
+        "tidewheel.cli.worker:worker", "Run work", "Run the jobs of an app until stopped."
+    ),
+    "serve": CommandEntry(
         "tidewheel.cli.serve:serve", "Run work", "Serve the HTTP API and the web UI of an app until stopped."
     ),
-    "beanstalkd": Entry(
+    "beanstalkd": CommandEntry(
         "tidewheel.cli.beanstalkd:beanstalkd", "Run work", "Serve beanstalkd clients until stopped."
     ),
-    "enqueue": Entry("tidewheel.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
-    "jobs": Entry(
+    "enqueue": CommandEntry("tidewheel.cli.enqueue:enqueue", "Run work", "Make a job, or many from a file."),
+    "jobs": CommandEntry(
         "tidewheel.cli.jobs:jobs",
         "Look and manage",
         "List, show, requeue, cancel, take back and delete jobs.",
     ),
-    "topics": Entry(
+    "topics": CommandEntry(
         "tidewheel.cli.topics:topics", "Look and manage", "List, pause, resume and purge topics."
     ),
-    "limits": Entry(
+    "limits": CommandEntry(
         "tidewheel.cli.limits:limits", "Look and manage", "List, set and remove limits of topics."
     ),
-    "schedules": Entry(
+    "schedules": CommandEntry(
         "tidewheel.cli.schedules:schedules", "Look and manage", "List, make, pause and run schedules."
     ),
-    "tasks": Entry(
+    "tasks": CommandEntry(
         "tidewheel.cli.tasks:tasks", "Look and manage", "List the tasks of an app, and what they take."
     ),
-    "stats": Entry(
+    "stats": CommandEntry(
         "tidewheel.cli.stats:stats", "Look and manage", "Show counts, times and throughput of the queue."
     ),
-    "workers": Entry(
+    "workers": CommandEntry(
         "tidewheel.cli.workers:workers", "Look and manage", "List the workers, and how they are doing."
     ),
-    "top": Entry(
+    "top": CommandEntry(
         "tidewheel.cli.top:top",
         "Look and manage",
         "Watch the queue live: topics, rates, running jobs, failures.",
     ),
-    "why": Entry(
+    "why": CommandEntry(
         "tidewheel.cli.why:why",
         "Look and manage",
         "Answer an operator's six questions, and say what to do next.",
     ),
-    "keys": Entry("tidewheel.cli.keys:keys", "Let others in", "Make, list and revoke API keys."),
-    "access": Entry("tidewheel.cli.access:access", "Let others in", "Find out what a key or a token may do."),
-    "superusers": Entry(
+    "keys": CommandEntry("tidewheel.cli.keys:keys", "Let others in", "Make, list and revoke API keys."),
+    "access": CommandEntry(
+        "tidewheel.cli.access:access", "Let others in", "Find out what a key or a token may do."
+    ),
+    "superusers": CommandEntry(
         "tidewheel.cli.superusers:superusers", "Let others in", "Make, list and remove those who may log in."
     ),
-    "bench": Entry(
+    "bench": CommandEntry(
         "tidewheel.cli.bench:bench",
         "Operate",
         "Measure what the queue can do here, on your store and machine.",
     ),
-    "doctor": Entry(
+    "doctor": CommandEntry(
         "tidewheel.cli.doctor:doctor",
         "Operate",
         "Check the store and what it stands on, and try the promises there.",
     ),
-    "migrate": Entry(
+    "migrate": CommandEntry(
         "tidewheel.cli.migrate:migrate", "Operate", "Create the tables, or bring them up to date."
     ),
-    "copy": Entry(
+    "copy": CommandEntry(
         "tidewheel.cli.copy:copy", "Operate", "Copy all jobs of a store to another, and verify it."
     ),
-    "completion": Entry(
+    "completion": CommandEntry(
         "tidewheel.cli.completion:completion",
         "Operate",
         "Print the script that completes commands in your shell.",
@@ -104,7 +110,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
 }
 
 
-class Root(click.Group):
+class CommandGroup(click.Group):
     """The group of all commands; imports them late and turns every error into one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature click wants
@@ -114,9 +120,9 @@ class Root(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        module, _, attribute = entry.place.partition(":")
+        module, _, attribute = entry.import_path.partition(":")
         command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command), entry.place  # noqa: S101 - the table above is ours
+        assert isinstance(command, click.Command), entry.import_path  # noqa: S101 - the table above is ours
         return command
 
     def resolve_command(
@@ -155,14 +161,14 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except TidewheelError as error:
-            error_output.say_error(error)
+            error_output.print_product_error(error)
             for note in getattr(error, "__notes__", ()):
-                error_output.warn(note)
-            error_output.maybe_say_traceback(ctx, error)
-            ctx.exit(error_output.exit_code(error))
+                error_output.print_warning(note)
+            error_output.print_traceback_if_wanted(ctx, error)
+            ctx.exit(error_output.exit_code_of(error))
         except BrokenPipeError:
-            error_output.forget_stdout()
-            ctx.exit(error_output.BROKEN_PIPE)
+            error_output.discard_stdout()
+            ctx.exit(error_output.EXIT_BROKEN_PIPE)
 
     def main(
         self,
@@ -176,9 +182,9 @@ class Root(click.Group):
         """Run a command line and exit with its code. See ``failures`` for the codes."""
         del standalone_mode  # this group is the program: it always exits
         if "_TIDEWHEEL_COMPLETE" in os.environ:
-            from tidewheel.cli.completion import use_own_words
+            from tidewheel.cli.completion import register_bash_completion
 
-            use_own_words()
+            register_bash_completion()
         try:
             code = super().main(
                 args,
@@ -190,14 +196,14 @@ class Root(click.Group):
             )
             sys.stdout.flush()
         except click.ClickException as error:
-            error_output.say_click(error)
+            error_output.print_click_error(error)
             code = error.exit_code
         except (click.Abort, KeyboardInterrupt):
-            code = error_output.INTERRUPTED
+            code = error_output.EXIT_INTERRUPTED
         except BrokenPipeError:
-            error_output.forget_stdout()
-            code = error_output.BROKEN_PIPE
-        sys.exit(code if isinstance(code, int) else error_output.FINE)
+            error_output.discard_stdout()
+            code = error_output.EXIT_BROKEN_PIPE
+        sys.exit(code if isinstance(code, int) else error_output.EXIT_OK)
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
@@ -210,7 +216,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 
 @click.group(
-    cls=Root,
+    cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Every command has its own --help. The store is $TIDEWHEEL_URL, [tool.tidewheel] in "
@@ -231,9 +237,9 @@ def tidewheel(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def run_about(reference: str, words: Sequence[str], *, prog_name: str) -> NoReturn:
+def run_for_app(reference: str, words: Sequence[str], *, prog_name: str) -> NoReturn:
     """``tidewheel …`` about the app at ``reference``, unless the words name another. Exits with its code."""
-    arguments = _completed(list(words), reference)
+    arguments = _insert_app_reference(list(words), reference)
     # Where the commands read what to tell the processes they start, which are plain ``tidewheel``.
     sys.argv = ["tidewheel", *arguments]
     from tidewheel.cli.terminal import make_streams_safe  # only here: --help must stay quick
@@ -242,7 +248,7 @@ def run_about(reference: str, words: Sequence[str], *, prog_name: str) -> NoRetu
     tidewheel.main(arguments, prog_name=prog_name)
 
 
-def _completed(words: list[str], reference: str) -> list[str]:
+def _insert_app_reference(words: list[str], reference: str) -> list[str]:
     """The words with the reference put where their command wants it."""
     command: click.Command = tidewheel
     index = 0

@@ -34,7 +34,7 @@ _BROKEN: Final = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
 _LINE: Final = 'COMP_LINE="${COMP_LINE:0:$COMP_POINT}"'
 
 
-class Bash(BashComplete):
+class BashCompletion(BashComplete):
     """Told the line as it was typed, up to the cursor."""
 
     source_template = BashComplete.source_template.replace(_BROKEN, _LINE)
@@ -48,24 +48,24 @@ class Bash(BashComplete):
         return words[1:], typed
 
 
-def use_own_words() -> None:
+def register_bash_completion() -> None:
     """From now on bash is answered by this."""
-    add_completion_class(Bash, "bash")
+    add_completion_class(BashCompletion, "bash")
 
 
 PROGRAM: Final = "tidewheel"
 VARIABLE: Final = "_TIDEWHEEL_COMPLETE"
 """By which the script asks this program for what to offer."""
 
-LOADING: Final = {
+INSTALL_COMMANDS: Final = {
     "bash": "tidewheel completion bash > ~/.local/share/bash-completion/completions/tidewheel",
     "zsh": "echo 'eval \"$(tidewheel completion zsh)\"' >> ~/.zshrc",
     "fish": "tidewheel completion fish > ~/.config/fish/completions/tidewheel.fish",
 }
 
 
-@click.command(epilog=examples(*LOADING.values()))
-@click.argument("shell", type=click.Choice(list(LOADING)), required=False)
+@click.command(epilog=examples(*INSTALL_COMMANDS.values()))
+@click.argument("shell", type=click.Choice(list(INSTALL_COMMANDS)), required=False)
 def completion(shell: str | None) -> None:
     """Print the script that completes commands in your shell.
 
@@ -75,24 +75,24 @@ def completion(shell: str | None) -> None:
     """
     context = click.get_current_context()
     name = shell or PurePath(os.environ.get("SHELL", "")).name
-    use_own_words()
-    kind = get_completion_class(name) if name in LOADING else None
+    register_bash_completion()
+    kind = get_completion_class(name) if name in INSTALL_COMMANDS else None
     if kind is None:
         raise click.UsageError(
             f"$SHELL is {os.environ.get('SHELL', '')!r}, for which there is no completion; "
-            f"name one of {', '.join(LOADING)}",
+            f"name one of {', '.join(INSTALL_COMMANDS)}",
             context,
         )
     made = kind(context.find_root().command, {}, PROGRAM, VARIABLE)
     # Not the method of bash, which starts one to see its version.
     click.echo(ShellComplete.source(made))
     if is_terminal():
-        click.secho(f"to have it in every new {name}: {LOADING[name]}", dim=True, err=True)
+        click.secho(f"to have it in every new {name}: {INSTALL_COMMANDS[name]}", dim=True, err=True)
 
 
-MOST_SECONDS: Final = 2.0
+MAX_SECONDS: Final = 2.0
 """Max seconds to wait for a server. A file is read without a limit: that always ends."""
-MOST_NAMES: Final = 200
+MAX_NAMES: Final = 200
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
@@ -127,15 +127,15 @@ def _names(
     for lane in lanes:
         found |= told(lane)
     names = sorted(name for name in found if name and name.startswith(incomplete))
-    return [CompletionItem(name, help=found[name]) for name in names[:MOST_NAMES]]
+    return [CompletionItem(name, help=found[name]) for name in names[:MAX_NAMES]]
 
 
 async def _lanes(ctx: click.Context) -> list[TaskStats]:
-    from tidewheel.cli.target_options import database_file, missing_file, named_app
+    from tidewheel.cli.target_options import app_for_completion, database_file, missing_file
 
-    app = named_app(ctx)
+    app = app_for_completion(ctx)
     if app is None or app.url.startswith("memory:") or missing_file(app.url) is not None:
         return []
-    limit = MOST_SECONDS if database_file(app.url) is None else None
+    limit = MAX_SECONDS if database_file(app.url) is None else None
     async with asyncio.timeout(limit), app:
         return await app.task_stats(60)

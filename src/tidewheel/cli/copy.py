@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidewheel.admin.store_transfer import Copied, Phase, check_source, copy_store
+from tidewheel.admin.store_transfer import CopyPhase, CopyResult, check_source, copy_store
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
-from tidewheel.cli.signals import ended_by_signals
+from tidewheel.cli.signals import cancel_on_signals
 from tidewheel.cli.target_options import database_file, missing_file, traceback_option
 from tidewheel.cli.terminal import examples, json_option, print_json, progress_bar
-from tidewheel.core.urls import over_http, shown_url
+from tidewheel.core.urls import is_http_url, redact_url
 from tidewheel.errors import ConfigurationError, NotOverHttp, StoreUnavailable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_NEXT: Final = "next: point your programs and workers at TO, and start no worker on FROM again"
+_NEXT_STEP: Final = "next: point your programs and workers at TO, and start no worker on FROM again"
 
 
 @click.command(
@@ -54,13 +54,13 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
     for name, url in (("FROM", source), ("TO", target)):
         if url.startswith("memory:"):
             raise click.UsageError(f"{name} is {url}, which lives in one process alone", context)
-        if over_http(url):  # before anything is said about workers there
+        if is_http_url(url):  # before anything is said about workers there
             raise NotOverHttp(
-                f"{name} is {shown_url(url)}, a server, and copying needs the database itself; give its "
+                f"{name} is {redact_url(url)}, a server, and copying needs the database itself; give its "
                 "sqlite:// or postgresql:// URL"
             )
     if (path := missing_file(source)) is not None:
-        raise StoreUnavailable(f"there is no database {path} to copy from; FROM is {shown_url(source)}")
+        raise StoreUnavailable(f"there is no database {path} to copy from; FROM is {redact_url(source)}")
     _refuse_same_file(source, target)
     try:
         copied = asyncio.run(_copy(source, target, live=live))
@@ -70,7 +70,7 @@ def copy(source: str, target: str, live: bool, as_json: bool) -> None:
     if as_json:
         print_json(_as_json(copied))
     else:
-        _say(copied, source, target, live=live)
+        _print_result(copied, source, target, live=live)
 
 
 def _refuse_same_file(source: str, target: str) -> None:
@@ -82,30 +82,30 @@ def _refuse_same_file(source: str, target: str) -> None:
         )
 
 
-async def _copy(source: str, target: str, *, live: bool) -> Copied:
+async def _copy(source: str, target: str, *, live: bool) -> CopyResult:
     # The source is only read: what else would be done to it on opening is left to its own programs.
-    with ended_by_signals(), progress_bar() as bar:
-        watch = _Watch(bar)
+    with cancel_on_signals(), progress_bar() as bar:
+        watch = _CopyProgress(bar)
         async with Tidewheel(source, migrate=False) as from_app:
             await check_source(from_app, live=live)
             async with Tidewheel(target, migrate=True) as to_app:
-                return await copy_store(from_app, to_app, watch=watch.look, live=live)
+                return await copy_store(from_app, to_app, watch=watch.update, live=live)
 
 
-class _Watch:
+class _CopyProgress:
     """A row of the bar for each phase."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._rows: dict[Phase, TaskID] = {}
+        self._rows: dict[CopyPhase, TaskID] = {}
 
-    def look(self, phase: Phase, done: int, total: int) -> None:
+    def update(self, phase: CopyPhase, done: int, total: int) -> None:
         if phase not in self._rows:
             self._rows[phase] = self._bar.add_task(phase.value, total=total)
         self._bar.update(self._rows[phase], completed=done, total=max(done, total))
 
 
-def _as_json(copied: Copied) -> dict[str, object]:
+def _as_json(copied: CopyResult) -> dict[str, object]:
     return {
         "jobs": copied.jobs,
         "written": copied.written,
@@ -116,16 +116,18 @@ def _as_json(copied: Copied) -> dict[str, object]:
     }
 
 
-def _say(copied: Copied, source: str, target: str, *, live: bool) -> None:
+def _print_result(copied: CopyResult, source: str, target: str, *, live: bool) -> None:
     before = copied.jobs - copied.written
     also = f" ({before:,} were there from an earlier run)" if before else ""
-    click.echo(f"copied {formats.jobs(copied.written)} from {shown_url(source)} to {shown_url(target)}{also}")
+    click.echo(
+        f"copied {formats.job_count(copied.written)} from {redact_url(source)} to {redact_url(target)}{also}"
+    )
     states = ", ".join(f"{number:,} {state}" for state, number in sorted(copied.states.items()))
-    click.echo(f"verified {formats.jobs(copied.jobs)} in both{f': {states}' if states else ''}")
+    click.echo(f"verified {formats.job_count(copied.jobs)} in both{f': {states}' if states else ''}")
     click.echo(f"digest {copied.digest}")
     if copied.paused:
         click.echo(f"paused there, too: {', '.join(copied.paused)}")
     if copied.schedules:
         also = "; they are paused there: resume them when nothing fires them here" if live else ""
         click.echo(f"copied {formats.plural(len(copied.schedules), 'schedule')}{also}")
-    click.secho(_NEXT, dim=True, err=True)
+    click.secho(_NEXT_STEP, dim=True, err=True)

@@ -7,13 +7,13 @@ that say where; whatever it does not understand is left to the command, which sa
 
 import socket
 
-from tidewheel.beanstalkd.listener import Address, listen, read_address, stop_listening
+from tidewheel.beanstalkd.listener import ListenAddress, listen, read_address, stop_listening
 
 TYPE_CHECKING = False  # as type checkers know it; importing it takes as long as all of this
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_listening: "list[tuple[Address, socket.socket]]" = []
+_listeners: "list[tuple[ListenAddress, socket.socket]]" = []
 
 
 def listen_early(arguments: "Sequence[str]") -> None:
@@ -21,16 +21,16 @@ def listen_early(arguments: "Sequence[str]") -> None:
     try:
         address = _address(arguments)
         if address is not None:
-            _listening.append((address, listen(address)))
+            _listeners.append((address, listen(address)))
     except Exception:  # the command does the same again, and tells what is wrong
         return
 
 
-def take(address: Address) -> "socket.socket | None":
+def take_listener(address: ListenAddress) -> "socket.socket | None":
     """The socket for just this address, if there is one. Nobody listens anywhere else after that."""
     found = None
-    while _listening:
-        early, listener = _listening.pop()
+    while _listeners:
+        early, listener = _listeners.pop()
         if early == address:
             found = listener
         else:
@@ -38,14 +38,14 @@ def take(address: Address) -> "socket.socket | None":
     return found
 
 
-def give_up() -> None:
+def close_unused_listeners() -> None:
     """The command has ended without it, because of its options or because it only tells something."""
-    while _listening:
-        early, listener = _listening.pop()
+    while _listeners:
+        early, listener = _listeners.pop()
         stop_listening(listener, early)
 
 
-def _address(arguments: "Sequence[str]") -> "Address | None":
+def _address(arguments: "Sequence[str]") -> "ListenAddress | None":
     listen_on: str | None = None
     host, port = "", ""
     left = list(arguments)

@@ -18,21 +18,21 @@ import click
 from tidewheel.app import Tidewheel
 from tidewheel.cli import error_output, formats
 from tidewheel.cli.completion import task_and_topic_names
-from tidewheel.cli.jobs.job_json import result_of
-from tidewheel.cli.target_options import Target, run_with, target_options
+from tidewheel.cli.jobs.job_json import result_json
+from tidewheel.cli.target_options import Target, run_app, target_options
 from tidewheel.cli.terminal import dump_json, examples, json_option, print_json, progress_bar
-from tidewheel.core.payload import RepeatedMember, unique_members
+from tidewheel.core.payload import DuplicateMember, object_without_duplicates
 from tidewheel.errors import InvalidInput, InvalidPayload
 from tidewheel.tasks.options import BY_PAYLOAD, EnqueueOptions
 
-BATCH: Final = 1000
+BATCH_SIZE: Final = 1000
 """Lines written in one transaction."""
 
 _position = re.compile(r"payload (\d+) of enqueue_many \(from 0\): ")
 
 
 @dataclass(slots=True)
-class Tally:
+class EnqueueCounts:
     """What became of a file."""
 
     enqueued: int = 0
@@ -40,19 +40,19 @@ class Tally:
     ids: list[str] = field(default_factory=list)
 
 
-def enqueue_file(app: Tidewheel, name: str, file: TextIO, options: EnqueueOptions) -> Tally:
+def enqueue_file(app: Tidewheel, name: str, file: TextIO, options: EnqueueOptions) -> EnqueueCounts:
     """A job for each line that is not empty. An error names its line and says what was written before it.
 
     Blocking, so that Ctrl-C also ends it while it waits for a line that does not come.
     """
-    tally = Tally()
+    tally = EnqueueCounts()
     with app.sync as queue, progress_bar() as bar:
         row = bar.add_task(f"enqueue {name}", total=_count_lines(file))
         for lines, payloads in _batches(file, tally):
             try:
                 jobs = queue.enqueue_many(name, payloads, **options)
             except InvalidInput as error:
-                raise type(error)(f"{_named(str(error), lines)}{_so_far(tally)}") from None
+                raise type(error)(f"{_with_line_number(str(error), lines)}{_progress_text(tally)}") from None
             for job in jobs:
                 tally.ids.append(str(job.id))
                 if job.duplicate:
@@ -63,7 +63,7 @@ def enqueue_file(app: Tidewheel, name: str, file: TextIO, options: EnqueueOption
     return tally
 
 
-def _batches(file: TextIO, tally: Tally) -> Iterator[tuple[list[int], list[Any]]]:
+def _batches(file: TextIO, tally: EnqueueCounts) -> Iterator[tuple[list[int], list[Any]]]:
     lines: list[int] = []
     payloads: list[Any] = []
     try:
@@ -71,25 +71,25 @@ def _batches(file: TextIO, tally: Tally) -> Iterator[tuple[list[int], list[Any]]
             if line.strip():
                 lines.append(number)
                 payloads.append(_parse(line, number, tally))
-            if len(payloads) == BATCH:
+            if len(payloads) == BATCH_SIZE:
                 yield lines, payloads
                 lines, payloads = [], []
     except UnicodeDecodeError as error:
-        raise InvalidPayload(f"the file is not UTF-8: {error}{_so_far(tally)}") from None
+        raise InvalidPayload(f"the file is not UTF-8: {error}{_progress_text(tally)}") from None
     if payloads:
         yield lines, payloads
 
 
-def _parse(line: str, number: int, tally: Tally) -> Any:
+def _parse(line: str, number: int, tally: EnqueueCounts) -> Any:
     try:
-        return json.loads(line, object_pairs_hook=unique_members)
-    except RepeatedMember as error:
-        raise InvalidPayload(f"line {number:,} cannot be accepted: {error}{_so_far(tally)}") from None
+        return json.loads(line, object_pairs_hook=object_without_duplicates)
+    except DuplicateMember as error:
+        raise InvalidPayload(f"line {number:,} cannot be accepted: {error}{_progress_text(tally)}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"line {number:,} is not JSON: {error}{_so_far(tally)}") from None
+        raise InvalidPayload(f"line {number:,} is not JSON: {error}{_progress_text(tally)}") from None
 
 
-def _named(message: str, lines: list[int]) -> str:
+def _with_line_number(message: str, lines: list[int]) -> str:
     """An error of ``enqueue_many`` with the file's line in place of the position in the batch."""
     match = _position.match(message)
     if match is None:
@@ -97,11 +97,11 @@ def _named(message: str, lines: list[int]) -> str:
     return f"line {lines[int(match[1])]:,}: {message[match.end() :]}"
 
 
-def _so_far(tally: Tally) -> str:
+def _progress_text(tally: EnqueueCounts) -> str:
     written = tally.enqueued + tally.duplicates
     if not written:
         return "; nothing was written"
-    return f"; {formats.jobs(written)} of earlier lines are written, the rest is not"
+    return f"; {formats.job_count(written)} of earlier lines are written, the rest is not"
 
 
 def _count_lines(file: TextIO) -> int | None:
@@ -115,13 +115,13 @@ def _count_lines(file: TextIO) -> int | None:
 _OPTIONS: Final = (
     click.option(
         "--delay",
-        type=formats.Duration(),
+        type=formats.DurationType(),
         metavar="DURATION",
         help="Run it this much later: seconds, or 90s, 5m, 2h, 1d.",
     ),
     click.option(
         "--run-at",
-        type=formats.Moment(),
+        type=formats.TimeType(),
         metavar="TIME",
         help="Run it at this time: ISO 8601 with a zone, for example 2030-01-31T09:00Z.",
     ),
@@ -144,19 +144,19 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--max-attempts",
-        type=formats.NumberOrNone(),
+        type=formats.NumberOrNoneType(),
         metavar="NUMBER",
         help="Attempts it gets before it fails; none is unlimited.",
     ),
     click.option(
         "--timeout",
-        type=formats.Duration(none=True),
+        type=formats.DurationType(none=True),
         metavar="DURATION",
         help="How long one attempt may run; none is no timeout.",
     ),
     click.option(
         "--expires",
-        type=formats.Duration(),
+        type=formats.DurationType(),
         metavar="DURATION",
         help="Cancel it when it has not started after this long.",
     ),
@@ -211,7 +211,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--wait",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     metavar="DURATION",
     help="Wait up to this long for the job to finish, and print its result; exits 1 when it fails.",
 )
@@ -245,9 +245,9 @@ def enqueue(
     app = target.load()
     _check_with_app(app, name, options, context)
     if many is not None:
-        _print_tally(enqueue_file(app, name, many, options), as_json=as_json)
+        _print_counts(enqueue_file(app, name, many, options), as_json=as_json)
     else:
-        run_with(app, lambda app: _enqueue_one(app, name, body, options, wait, as_json=as_json))
+        run_app(app, lambda app: _enqueue_one(app, name, body, options, wait, as_json=as_json))
 
 
 async def _enqueue_one(
@@ -262,7 +262,7 @@ async def _enqueue_one(
     if wait is not None:
         await job.result(timeout=wait)
         await job.refresh()
-        answer["result"] = result_of(job)
+        answer["result"] = result_json(job)
     if as_json:
         print_json(answer)
     elif wait is not None:
@@ -285,7 +285,9 @@ def _check_with_app(app: Tidewheel, name: str, options: EnqueueOptions, context:
             context,
         )
     if app.settings.url.startswith("memory:"):
-        error_output.warn("memory:// lives in this process alone; the job is gone when this command ends")
+        error_output.print_warning(
+            "memory:// lives in this process alone; the job is gone when this command ends"
+        )
 
 
 def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOptions:
@@ -296,7 +298,7 @@ def _enqueue_options(given: dict[str, Any], context: click.Context) -> EnqueueOp
     if after_any and not after:
         raise click.UsageError("--after-any says how the jobs of --after may end; there are none", context)
     options: dict[str, Any] = {
-        name: formats.value_of(value) for name, value in given.items() if value is not None
+        name: formats.option_value(value) for name, value in given.items() if value is not None
     }
     if after:
         options |= {"after": after, "after_any": after_any}
@@ -311,19 +313,19 @@ def read_payload(text: str | None, context: click.Context) -> Any:
         return None
     try:
         given = sys.stdin.read() if text == "-" else text
-        return json.loads(given, object_pairs_hook=unique_members)
+        return json.loads(given, object_pairs_hook=object_without_duplicates)
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the payload on stdin is not UTF-8: {error}", context) from None
-    except RepeatedMember as error:
+    except DuplicateMember as error:
         raise click.UsageError(f"the payload cannot be accepted: {error}", context) from None
     except (ValueError, RecursionError) as error:
         quoted = "" if text == "-" or text.lstrip()[:1] in '[{"' else "; text needs its own quotes: '\"…\"'"
         raise click.UsageError(f"the payload is not JSON: {error}{quoted}", context) from None
 
 
-def _print_tally(tally: Tally, *, as_json: bool) -> None:
+def _print_counts(tally: EnqueueCounts, *, as_json: bool) -> None:
     if as_json:
         print_json({"enqueued": tally.enqueued, "duplicates": tally.duplicates, "ids": tally.ids})
     else:
         also = f", {formats.plural(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
-        click.echo(f"enqueued {formats.jobs(tally.enqueued)}{also}")
+        click.echo(f"enqueued {formats.job_count(tally.enqueued)}{also}")

@@ -11,25 +11,25 @@ import click
 
 from tidewheel.errors import ConfigurationError, InvalidFilter, InvalidInput, TidewheelError
 
-FINE: Final = 0
-FAILED: Final = 1
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
 """What was asked could not be done: no such job, the store is unavailable, the awaited job failed."""
-USAGE: Final = 2
+EXIT_USAGE: Final = 2
 """What was asked makes no sense; asking again will not help."""
-BEFORE_START: Final = 64
+EXIT_START_FAILED_FLAG: Final = 64
 """Added to its exit code by one of several worker processes that could not start: there is no point in trying
 again, and its parent ends with the code itself."""
-WORN: Final = 75
+EXIT_DEGRADED: Final = 75
 """A supervised worker half of whose slots are stuck: its parent starts another in its place, at once."""
-INTERRUPTED: Final = 130
+EXIT_INTERRUPTED: Final = 130
 """Ctrl-C, as shells count it."""
-BROKEN_PIPE: Final = 141
+EXIT_BROKEN_PIPE: Final = 141
 """The reader of our output went away (``| head -1``), as shells count it."""
 
 _TRACEBACK: Final = "tidewheel.traceback"
 
 
-class LoadFailure(click.ClickException):
+class AppLoadError(click.ClickException):
     """The user's app could not be loaded."""
 
     def __init__(self, message: str, exit_code: int, cause: BaseException | None = None) -> None:
@@ -38,39 +38,39 @@ class LoadFailure(click.ClickException):
         self.cause = cause
 
 
-def exit_code(error: TidewheelError) -> int:
+def exit_code_of(error: TidewheelError) -> int:
     """The exit code an error of Tidewheel becomes."""
-    return USAGE if isinstance(error, InvalidInput | ConfigurationError) else FAILED
+    return EXIT_USAGE if isinstance(error, InvalidInput | ConfigurationError) else EXIT_FAILED
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """One red line on stderr."""
     click.secho("error: ", fg="red", bold=True, nl=False, err=True)
     click.secho(_one_line(message), fg="red", err=True)
 
 
-def say_error(error: TidewheelError) -> None:
+def print_product_error(error: TidewheelError) -> None:
     """An error of Tidewheel; under a filter that cannot be read, carets point at the character."""
     if isinstance(error, InvalidFilter):
-        say(error.reason)
+        print_error(error.reason)
         click.echo(error.pointer, err=True)
     else:
-        say(str(error))
+        print_error(str(error))
 
 
-def warn(message: str) -> None:
+def print_warning(message: str) -> None:
     """One yellow line on stderr."""
     click.secho("warning: ", fg="yellow", bold=True, nl=False, err=True)
     click.secho(_one_line(message), fg="yellow", err=True)
 
 
-def say_click(error: click.ClickException) -> None:
+def print_click_error(error: click.ClickException) -> None:
     """An error found by click, or raised in its terms."""
-    say(error.format_message())
+    print_error(error.format_message())
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.secho(f"try: {error.ctx.command_path} --help", dim=True, err=True)
-    if isinstance(error, LoadFailure) and error.cause is not None:
-        say_traceback(error.cause)
+    if isinstance(error, AppLoadError) and error.cause is not None:
+        print_traceback(error.cause)
 
 
 def wants_traceback(ctx: click.Context | None) -> bool:
@@ -85,13 +85,13 @@ def remember_traceback(ctx: click.Context, param: click.Parameter, value: bool) 
         ctx.meta[_TRACEBACK] = True
 
 
-def maybe_say_traceback(ctx: click.Context, error: BaseException) -> None:
+def print_traceback_if_wanted(ctx: click.Context, error: BaseException) -> None:
     """Where an error came from, for those who asked."""
     if wants_traceback(ctx):
-        say_traceback(error)
+        print_traceback(error)
 
 
-def say_traceback(error: BaseException) -> None:
+def print_traceback(error: BaseException) -> None:
     """Where an error came from, without the frames of the import machinery."""
     trace = error.__traceback__
     start = trace
@@ -103,7 +103,7 @@ def say_traceback(error: BaseException) -> None:
     click.echo("".join(traceback.format_exception(type(error), error, start)), nl=False, err=True)
 
 
-def forget_stdout() -> None:
+def discard_stdout() -> None:
     """Nobody reads our output any more: keep the interpreter from complaining when it flushes at its end."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     ParamType = click.ParamType  # no generic in older releases of click
 
-duration: Final = text_format.duration
+duration: Final = text_format.format_duration
 plural: Final = text_format.plural
 
 
@@ -31,7 +31,7 @@ def latency(seconds: float | None) -> str:
     return f"{milliseconds:.2f} ms" if milliseconds < 0.995 else f"{milliseconds:.1f} ms"
 
 
-def about(number: float | None) -> str:
+def measured(number: float | None) -> str:
     """A measured number, with as many digits as mean something: ``12,500``, ``3.7``; a dash for nothing."""
     if number is None:
         return "-"
@@ -41,7 +41,7 @@ def about(number: float | None) -> str:
     return f"{round(number, -digits):,.0f}"
 
 
-def age(microseconds: int, now: int) -> str:
+def relative_time(microseconds: int, now: int) -> str:
     """How long ago, in one unit: ``now``, ``12s``, ``5m``, ``3h``, ``2d``; the future as ``in 5m``."""
     seconds = (now - microseconds) / MICROSECONDS
     if abs(seconds) < 1:
@@ -54,7 +54,7 @@ def age(microseconds: int, now: int) -> str:
     return f"{prefix}{int(seconds)}s"
 
 
-def moment(microseconds: int | None) -> str:
+def iso_time(microseconds: int | None) -> str:
     """A stored time as ISO 8601; empty for none."""
     return "" if microseconds is None else to_datetime(microseconds).isoformat()
 
@@ -68,12 +68,12 @@ def pause_end(paused_until: int | None, now: int) -> str:
     return f"paused for {duration((paused_until - now) / MICROSECONDS)}"
 
 
-def jobs(number: int) -> str:
-    """``1 job``, ``2,000 jobs``."""
+def job_count(number: int) -> str:
+    """``1 job``, ``2,000 job_count``."""
     return plural(number, "job")
 
 
-class Duration(ParamType):
+class DurationType(ParamType):
     """Seconds, or a number with a unit: 90, 90s, 5m, 2h, 1d."""
 
     name = "duration"
@@ -95,7 +95,7 @@ class Duration(ParamType):
         return float(match[1]) * UNITS[match[2] or "s"]
 
 
-class NumberOrNone(ParamType):
+class NumberOrNoneType(ParamType):
     """A whole number, or ``none``."""
 
     name = "number"
@@ -111,7 +111,7 @@ class NumberOrNone(ParamType):
             self.fail(f"{value!r} is no whole number and not none", param, ctx)
 
 
-class Moment(ParamType):
+class TimeType(ParamType):
     """An ISO 8601 time with a zone; with ``ago`` also a duration before now."""
 
     name = "time"
@@ -154,6 +154,6 @@ class _None:
 NONE: Final = _None()
 
 
-def value_of(given: Any) -> Any:
+def option_value(given: Any) -> Any:
     """An option's value as Python means it."""
     return None if given is NONE else given

@@ -20,24 +20,24 @@ from typing import Final, Protocol
 import msgspec
 
 from tidewheel.cli import error_output
-from tidewheel.cli.health_reports import Reporter, Reports, take_where
-from tidewheel.core.log_throttle import LimitedLog
+from tidewheel.cli.health_reports import HealthReporter, HealthReports, take_report_address
+from tidewheel.core.log_throttle import ThrottledLog
 from tidewheel.errors import ConfigurationError
 from tidewheel.settings import load_settings
 from tidewheel.telemetry.samples import MEDIA_TYPE
 from tidewheel.telemetry.telemetry import Telemetry
 from tidewheel.worker.health import WorkerHealth
 
-MOST_CONNECTIONS: Final = 32
+MAX_CONNECTIONS: Final = 32
 """With one more, the oldest is cut: whoever dawdles makes room for whoever asks."""
-MOST_BYTES: Final = 4096
+MAX_REQUEST_BYTES: Final = 4096
 """Of a request; what comes after its first line is not even looked at."""
-ANSWER_SECONDS: Final = 5.0
+CONNECTION_TIMEOUT_SECONDS: Final = 5.0
 """How long one connection may take for everything."""
-LOOK_SECONDS: Final = 1.0
+SELECT_SECONDS: Final = 1.0
 """How often connections are looked at that have said nothing."""
 
-_WORDS: Final = {
+_STATUS_TEXTS: Final = {
     200: "OK",
     400: "Bad Request",
     404: "Not Found",
@@ -48,10 +48,10 @@ _WORDS: Final = {
 }
 
 _log = logging.getLogger("tidewheel.cli")
-_lacks = LimitedLog(_log)
+_accept_error_log = ThrottledLog(_log)
 
 
-class Judgement(Protocol):
+class HealthStatus(Protocol):
     """What is told: the whole of it as JSON, and one of these by the status code."""
 
     @property
@@ -70,14 +70,14 @@ class HealthPort:
     def __init__(
         self,
         listener: socket.socket,
-        judge: Callable[[], Judgement],
+        judge: Callable[[], HealthStatus],
         metrics: Callable[[], str],
         also: tuple[socket.socket, Callable[[], None]] | None = None,
     ) -> None:
         self._listener = listener
-        self._judge = judge
+        self._get_health = judge
         self._metrics = metrics
-        self._also = also
+        self._extra_reader = also
         self._stopped = False
         self._wake, self._woken = socket.socketpair()
         self._connections: dict[socket.socket, _Connection] = {}  # the oldest first
@@ -95,13 +95,15 @@ class HealthPort:
         self._thread.join()
 
     def _run(self) -> None:
-        sockets = [self._listener, self._woken] + ([self._also[0]] if self._also is not None else [])
+        sockets = [self._listener, self._woken] + (
+            [self._extra_reader[0]] if self._extra_reader is not None else []
+        )
         try:
             for one in sockets:
                 one.setblocking(False)
                 self._selector.register(one, selectors.EVENT_READ)
             while not self._stopped:
-                self._turn()
+                self._poll_sockets()
         except Exception:
             # Whoever asks is refused from now on, and finds that as unhealthy as it is.
             _log.exception("the health port ended, which is a bug; the worker goes on")
@@ -112,14 +114,14 @@ class HealthPort:
                 one.close()
             self._selector.close()
 
-    def _turn(self) -> None:
-        for key, _ in self._selector.select(LOOK_SECONDS):
+    def _poll_sockets(self) -> None:
+        for key, _ in self._selector.select(SELECT_SECONDS):
             if key.fileobj is self._listener:
                 self._accept()
-            elif self._also is not None and key.fileobj is self._also[0]:
-                self._also[1]()
+            elif self._extra_reader is not None and key.fileobj is self._extra_reader[0]:
+                self._extra_reader[1]()
             elif isinstance(key.data, _Connection) and key.data.socket in self._connections:
-                self._go_on(key.data)
+                self._advance(key.data)
         now = time.monotonic()
         if self._accepts_from and now >= self._accepts_from:
             self._accepts_from = 0.0
@@ -130,32 +132,32 @@ class HealthPort:
 
     def _accept(self) -> None:
         """All that wait, or as many as there is room for: those before them have not been heard yet."""
-        for _ in range(MOST_CONNECTIONS // 4):
+        for _ in range(MAX_CONNECTIONS // 4):
             try:
                 client, _ = self._listener.accept()
             except OSError as error:
                 if not isinstance(error, BlockingIOError | ConnectionError):
-                    self._rest(error)
+                    self._pause_accepting(error)
                 return
-            self._take_in(client)
+            self._add_connection(client)
 
-    def _rest(self, error: OSError) -> None:
+    def _pause_accepting(self, error: OSError) -> None:
         """Accept nothing for a moment: there are no descriptors left, most likely, and this must not spin."""
-        _lacks.write("accept", "the health port could not answer: %s", error)
+        _accept_error_log.write("accept", "the health port could not answer: %s", error)
         self._selector.unregister(self._listener)
-        self._accepts_from = time.monotonic() + LOOK_SECONDS
+        self._accepts_from = time.monotonic() + SELECT_SECONDS
 
-    def _take_in(self, client: socket.socket) -> None:
+    def _add_connection(self, client: socket.socket) -> None:
         client.setblocking(False)
-        if len(self._connections) >= MOST_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS:
             self._drop(next(iter(self._connections.values())))
         connection = self._connections[client] = _Connection(client)
         self._selector.register(client, selectors.EVENT_READ, connection)
 
-    def _go_on(self, connection: _Connection) -> None:
+    def _advance(self, connection: _Connection) -> None:
         try:
             if connection.answer is None:
-                piece = connection.socket.recv(MOST_BYTES)
+                piece = connection.socket.recv(MAX_REQUEST_BYTES)
                 connection.request += piece
                 if not piece:
                     self._drop(connection)
@@ -168,7 +170,7 @@ class HealthPort:
                     # What came unread would make closing a reset, and the answer might be lost with it.
                     connection.socket.shutdown(socket.SHUT_WR)
                     self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
-            elif not connection.socket.recv(MOST_BYTES) or connection.too_much():
+            elif not connection.socket.recv(MAX_REQUEST_BYTES) or connection.is_flooding():
                 self._drop(connection)
         except BlockingIOError:
             return
@@ -181,27 +183,29 @@ class HealthPort:
         connection.socket.close()
 
     def _answer(self, request: bytes) -> bytes:
-        line, ended, _ = request[:MOST_BYTES].partition(b"\n")
+        line, ended, _ = request[:MAX_REQUEST_BYTES].partition(b"\n")
         words = line.decode("ascii", "replace").split()
         if not ended:
-            return _reply(431, {"error": f"the first line of a request may have {MOST_BYTES:,} bytes"})
+            return _build_response(
+                431, {"error": f"the first line of a request may have {MAX_REQUEST_BYTES:,} bytes"}
+            )
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _reply(400, {"error": "this port speaks HTTP/1.1"})
+            return _build_response(400, {"error": "this port speaks HTTP/1.1"})
         method, target, _ = words
         path = target.partition("?")[0]
         if path not in {"/healthz", "/readyz", "/metrics"}:
-            return _reply(404, {"error": "there are /healthz, /readyz and /metrics"})
+            return _build_response(404, {"error": "there are /healthz, /readyz and /metrics"})
         if method not in {"GET", "HEAD"}:
-            return _reply(405, {"error": "only GET and HEAD"}, b"Allow: GET, HEAD\r\n")
+            return _build_response(405, {"error": "only GET and HEAD"}, b"Allow: GET, HEAD\r\n")
         try:
             if path == "/metrics":
-                return _reply(200, self._metrics(), body=method == "GET")
-            told = self._judge()
+                return _build_response(200, self._metrics(), body=method == "GET")
+            told = self._get_health()
         except Exception:
             _log.exception("the health of the worker could not be told, which is a bug")
-            return _reply(500, {"error": "see the log"})
+            return _build_response(500, {"error": "see the log"})
         fine = told.alive if path == "/healthz" else told.ready
-        return _reply(200 if fine else 503, told, body=method == "GET")
+        return _build_response(200 if fine else 503, told, body=method == "GET")
 
 
 class _Connection:
@@ -211,7 +215,7 @@ class _Connection:
 
     def __init__(self, client: socket.socket) -> None:
         self.socket = client
-        self.until = time.monotonic() + ANSWER_SECONDS
+        self.until = time.monotonic() + CONNECTION_TIMEOUT_SECONDS
         self.request = bytearray()
         self.answer: memoryview | None = None  # what is left to send of it
         self.surplus = 0
@@ -220,21 +224,21 @@ class _Connection:
     def complete(self) -> bool:
         """Whether all of the head is there, or more than we care to read."""
         head = self.request
-        return b"\r\n\r\n" in head or b"\n\n" in head or len(head) >= MOST_BYTES
+        return b"\r\n\r\n" in head or b"\n\n" in head or len(head) >= MAX_REQUEST_BYTES
 
-    def too_much(self) -> bool:
+    def is_flooding(self) -> bool:
         """Whether it goes on sending after its answer."""
         self.surplus += 1
-        return self.surplus >= MOST_CONNECTIONS
+        return self.surplus >= MAX_CONNECTIONS
 
 
-def _reply(status: int, told: object, headers: bytes = b"", *, body: bool = True) -> bytes:
+def _build_response(status: int, told: object, headers: bytes = b"", *, body: bool = True) -> bytes:
     if isinstance(told, str):
         content, media_type = told.encode(), MEDIA_TYPE
     else:
         content, media_type = msgspec.json.encode(told) + b"\n", "application/json"
     head = (
-        f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {media_type}\r\n"
+        f"HTTP/1.1 {status} {_STATUS_TEXTS[status]}\r\nContent-Type: {media_type}\r\n"
         f"Content-Length: {len(content)}\r\nCache-Control: no-store\r\nConnection: close\r\n"
     )
     return head.encode() + headers + b"\r\n" + (content if body else b"")
@@ -246,9 +250,9 @@ BACKLOG: Final = 1024
 how long probes of Kubernetes wait."""
 
 
-def listen(text: str) -> socket.socket:
+def open_listener(text: str) -> socket.socket:
     """A socket at ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``; without a host nobody else can reach it."""
-    host, port = _read(text)
+    host, port = _parse_address(text)
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -272,13 +276,13 @@ def listen(text: str) -> socket.socket:
     return listener
 
 
-def place_of(listener: socket.socket) -> str:
+def listener_address(listener: socket.socket) -> str:
     """``127.0.0.1:9090``, with the port that was chosen for port 0."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _read(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     text = text.strip()
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -294,12 +298,12 @@ def _read(text: str) -> tuple[str, int]:
     return host or LOOPBACK, int(port)
 
 
-def address(given: str | None) -> str:
+def configured_address(given: str | None) -> str:
     """Where to listen, as far as it is known without the app; empty for nowhere."""
     return load_settings({}).health_listen if given is None else given
 
 
-class Telling:
+class WorkerHealthPublisher:
     """About one worker, from the first moment of its process to the last."""
 
     def __init__(
@@ -308,67 +312,67 @@ class Telling:
         telemetry: Callable[[], Telemetry | None],
         member: int | None,
     ) -> None:
-        self._judge = judge
+        self._get_health = judge
         self._telemetry = telemetry
         self._member = member
-        self._to: HealthPort | Reporter | None = None
+        self._publisher: HealthPort | HealthReporter | None = None
         self._place = ""
-        where = take_where()
+        where = take_report_address()
         if where and member is not None:
-            self._to = Reporter(member, judge, telemetry, where)
-            self._to.start()
+            self._publisher = HealthReporter(member, judge, telemetry, where)
+            self._publisher.start()
 
-    def begin(self, where: str) -> None:
+    def listen(self, where: str) -> None:
         """Listen there, unless somebody is told already."""
-        if not where or self._to is not None:
+        if not where or self._publisher is not None:
             return
         if self._member is not None:
             if self._member == 1:  # the others would say the same
-                error_output.warn(
+                error_output.print_warning(
                     f"health_listen is {where!r}, which only the app knows: several processes have one port "
                     "for all; give --health-listen or TIDEWHEEL_HEALTH_LISTEN"
                 )
             return
-        listener = listen(where)
-        self._place = place_of(listener)
-        self._to = HealthPort(listener, self._judge, self._metrics)
-        self._to.start()
+        listener = open_listener(where)
+        self._place = listener_address(listener)
+        self._publisher = HealthPort(listener, self._get_health, self._metrics)
+        self._publisher.start()
 
     def _metrics(self) -> str:
         telemetry = self._telemetry()
         return "" if telemetry is None else telemetry.prometheus()
 
     @property
-    def told(self) -> bool:
+    def is_published(self) -> bool:
         """Whether anybody can ask."""
-        return self._to is not None
+        return self._publisher is not None
 
     def announce(self) -> None:
         """Say where it listens."""
         if self._place:
             _announce(self._place)
 
-    def end(self) -> None:
-        if self._to is not None:
-            self._to.stop()
+    def stop(self) -> None:
+        if self._publisher is not None:
+            self._publisher.stop()
 
 
-class TellingOfAll:
+class ParentHealthPublisher:
     """About all processes of a parent, which hears from each of them."""
 
     def __init__(self, where: str, number: int, called: Callable[[int], str]) -> None:
-        listener = listen(where)
+        listener = open_listener(where)
         try:
-            self.reports = Reports(number, called)
+            self.reports = HealthReports(number, called)
         except BaseException:
             listener.close()
             raise
-        _announce(place_of(listener))
+        _announce(listener_address(listener))
         reports = self.reports
-        self._port = HealthPort(listener, reports.sum_up, reports.metrics, (reports.socket, reports.read))
+        self._port = HealthPort(listener, reports.summarize, reports.metrics, (reports.socket, reports.read))
         self._port.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._port.stop()
 
 

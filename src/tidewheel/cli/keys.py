@@ -11,7 +11,7 @@ from tidewheel.access.api_keys import ApiKey, NewApiKey
 from tidewheel.access.caller import Scope
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
-from tidewheel.cli.target_options import Target, operator, target_options
+from tidewheel.cli.target_options import Target, cli_caller, target_options
 from tidewheel.cli.terminal import Cell, Column, examples, is_terminal, json_option, print_json, print_table
 from tidewheel.core.clock import to_microseconds
 
@@ -45,7 +45,10 @@ def keys(ctx: click.Context) -> None:
 @click.option("--user-id", metavar="ID", help="The user its jobs are made for.")
 @click.option("--service-id", metavar="ID", help="The service its jobs are made by.")
 @click.option(
-    "--expires", type=formats.Duration(), metavar="DURATION", help="When it ends: 12h, 30d. Default: never."
+    "--expires",
+    type=formats.DurationType(),
+    metavar="DURATION",
+    help="When it ends: 12h, 30d. Default: never.",
 )
 @json_option
 @target_options
@@ -56,7 +59,7 @@ def create(target: Target, as_json: bool, scopes: tuple[str, ...], **options: An
     """
 
     async def make(app: Tidewheel) -> NewApiKey:
-        return await app.access.create_key(scopes=scopes or None, by=operator(), **options)
+        return await app.access.create_key(scopes=scopes or None, by=cli_caller(), **options)
 
     made = target.run(make, create=True)
     if as_json:
@@ -84,7 +87,12 @@ def list_keys(target: Target, as_json: bool) -> None:
     if as_json:
         print_json([_shape(key) for key in found])
         return
-    columns = [Column("id", keep=True), Column("name", first=True), Column("tenant"), Column("scopes")]
+    columns = [
+        Column("id", keep_readable=True),
+        Column("name", shrink_first=True),
+        Column("tenant"),
+        Column("scopes"),
+    ]
     columns += [Column("state"), Column("last used", spare=True), Column("made", spare=True)]
     rows = ([Cell(text) for text in _cells(key, now)] for key in found)
     print_table(columns, rows, empty="no keys yet: tidewheel keys create makes one")
@@ -98,7 +106,7 @@ def revoke(target: Target, key_ids: tuple[str, ...]) -> None:
 
     async def act(app: Tidewheel) -> None:
         for key_id in key_ids:
-            await app.access.revoke_key(key_id, by=operator())
+            await app.access.revoke_key(key_id, by=cli_caller())
             click.echo(f"revoked {key_id}")
 
     target.run(act)
@@ -128,8 +136,10 @@ def _cells(key: ApiKey, now: int) -> tuple[str, ...]:
     elif expires_at is None:
         state = "good"
     else:
-        state = "expired" if expires_at <= now else f"ends {formats.age(expires_at, now)}"
-    used = "never" if key.last_used_at is None else formats.age(to_microseconds(key.last_used_at), now)
+        state = "expired" if expires_at <= now else f"ends {formats.relative_time(expires_at, now)}"
+    used = (
+        "never" if key.last_used_at is None else formats.relative_time(to_microseconds(key.last_used_at), now)
+    )
     return (
         key.id,
         key.name,
@@ -137,7 +147,7 @@ def _cells(key: ApiKey, now: int) -> tuple[str, ...]:
         " ".join(sorted(key.scopes)),
         state,
         used,
-        formats.age(to_microseconds(key.created_at), now),
+        formats.relative_time(to_microseconds(key.created_at), now),
     )
 
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 _STYLES: Final = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
-_OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_STANDARD_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _IN_LINE: Final = ("task", "job_id", "attempt")
 """Of a job's fields these are shown in a readable line; JSON has all of them."""
 
 
-def set_up(level: str | None, *, as_json: bool) -> None:
+def configure_logging(level: str | None, *, as_json: bool) -> None:
     """Send the logs of the whole process to stderr.
 
     A project that has set up logging itself keeps it, unless this command was told otherwise.
@@ -25,7 +25,7 @@ def set_up(level: str | None, *, as_json: bool) -> None:
     if root.handlers and level is None and not as_json:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else Lines(colored=sys.stderr.isatty()))
+    handler.setFormatter(JsonFormatter() if as_json else LineFormatter(colored=sys.stderr.isatty()))
     root.handlers[:] = [handler]
     root.setLevel((level or "info").upper())
     if level != "debug":
@@ -33,7 +33,7 @@ def set_up(level: str | None, *, as_json: bool) -> None:
         logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """``09:41:07 warning  send_digest 0199… attempt 2  message``."""
 
     def __init__(self, *, colored: bool) -> None:
@@ -56,7 +56,7 @@ class Lines(logging.Formatter):
         return f"{line}\n{trace}" if trace else line
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One object on a line: time, level, logger, message, and whatever fields came along."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -75,7 +75,7 @@ class JsonLines(logging.Formatter):
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     """What ``extra=`` added to a record."""
-    return {name: value for name, value in record.__dict__.items() if name not in _OWN}
+    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD_FIELDS}
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

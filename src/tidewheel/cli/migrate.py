@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from tidewheel.admin.migration_scripts import missing_script, write_grants, write_script
+from tidewheel.admin.migration_scripts import missing_script, write_grants, write_migration_script
 from tidewheel.app import Tidewheel
 from tidewheel.cli.migration_export import export_migration
 from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import json_option, print_json
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 
 
 @click.command
@@ -81,18 +81,18 @@ def migrate(
     Apps and workers do this by themselves when they open the store, unless the setting `migrate` is off.
     Running it again is harmless.
     """
-    _refuse_mixtures(ctx, printing=printing, since=since, grants=grants, export=export)
+    _check_options(ctx, printing=printing, since=since, grants=grants, export=export)
     if (directory is None) != (export is None) or (after is not None and export is None):
         raise click.UsageError("--export needs --directory; --directory and --after need --export", ctx)
     url = target.load().settings.url
     if grants is not None:
-        _say_sql(url, write_grants(url, grants, rls=rls), as_json)
+        _print_sql(url, write_grants(url, grants, rls=rls), as_json)
     elif printing:
         if since is None:
             script = asyncio.run(missing_script(url, rls=rls))
         else:
-            script = write_script(url, since=since, rls=rls)
-        _say_sql(url, script.text, as_json, version=script.version, steps=list(script.steps))
+            script = write_migration_script(url, since=since, rls=rls)
+        _print_sql(url, script.text, as_json, version=script.to_version, steps=list(script.steps))
     elif export is not None and directory is not None:
         written = export_migration(export, url, directory, after=after, rls=rls)
         if as_json:
@@ -100,10 +100,10 @@ def migrate(
         else:
             click.echo(f"{directory} has all of it already" if written is None else f"wrote {written}")
     else:
-        _run(url, rls, as_json)
+        _run_migrations(url, rls, as_json)
 
 
-def _refuse_mixtures(
+def _check_options(
     ctx: click.Context, *, printing: bool, since: int | None, grants: str | None, export: str | None
 ) -> None:
     if not printing and (since is not None or grants is not None):
@@ -114,23 +114,23 @@ def _refuse_mixtures(
         raise click.UsageError("grants have no versions; give --since or --grants", ctx)
 
 
-def _say_sql(url: str, sql: str, as_json: bool, **more: object) -> None:
+def _print_sql(url: str, sql: str, as_json: bool, **more: object) -> None:
     if as_json:
-        print_json({"url": shown_url(url), **more, "sql": sql})
+        print_json({"url": redact_url(url), **more, "sql": sql})
     else:
         click.echo(sql, nl=False)
 
 
-def _run(url: str, rls: bool, as_json: bool) -> None:
+def _run_migrations(url: str, rls: bool, as_json: bool) -> None:
     async def take_steps(app: Tidewheel) -> list[str]:
         return await app.migrate(rls=rls)
 
     # Opened without migrating, so that the steps taken are seen here.
     steps = Target(url=url).run(take_steps, create=True, migrate=False)
     if as_json:
-        print_json({"url": shown_url(url), "steps": steps})
+        print_json({"url": redact_url(url), "steps": steps})
     elif not steps:
-        click.echo(f"{shown_url(url)} is up to date")
+        click.echo(f"{redact_url(url)} is up to date")
     else:
         for step in steps:
             click.echo(f"applied {step}")

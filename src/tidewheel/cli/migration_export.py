@@ -19,38 +19,45 @@ from typing import Any, Final
 import click
 
 from tidewheel.__about__ import __version__
-from tidewheel.admin.migration_scripts import Script, write_script
+from tidewheel.admin.migration_scripts import MigrationScript, write_migration_script
 
-MARK: Final = "tidewheel_exported"
+EXPORT_MARKER: Final = "tidewheel_exported"
 """The name in such a file that says what is in it. Later exports go by it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class MigrationFile:
     """Its name and what stands in it."""
 
     name: str
     content: str
 
 
-def title(scripts: Iterable[Script]) -> str:
+def migration_title(scripts: Iterable[MigrationScript]) -> str:
     """What is in it, for people."""
     parts = [
-        f"{script.place}, "
-        + (f"version {script.since} to {script.version}" if script.since else f"version {script.version}")
-        + (" with row-level security" if script.secures else "")
+        f"{script.target}, "
+        + (
+            f"version {script.from_version} to {script.to_version}"
+            if script.from_version
+            else f"version {script.to_version}"
+        )
+        + (" with row-level security" if script.has_row_level_security else "")
         for script in scripts
     ]
     return f"Tables of Tidewheel {__version__}: {'; '.join(parts)}."
 
 
-def mark(scripts: Iterable[Script]) -> str:
+def export_marker_line(scripts: Iterable[MigrationScript]) -> str:
     """The line that later exports go by."""
-    done = {script.place: {"version": script.version, "rls": script.secures} for script in scripts}
-    return f"{MARK} = {done!r}  # later exports go by this"
+    done = {
+        script.target: {"version": script.to_version, "rls": script.has_row_level_security}
+        for script in scripts
+    }
+    return f"{EXPORT_MARKER} = {done!r}  # later exports go by this"
 
 
-def literal(statements: Sequence[str]) -> str:
+def statements_literal(statements: Sequence[str]) -> str:
     """As Python source that people can read."""
     return "[\n" + "".join(f"{_quoted(statement)},\n" for statement in statements) + "]"
 
@@ -61,37 +68,41 @@ def _quoted(statement: str) -> str:
     return f'"""{statement}"""'
 
 
-MOST_FILES: Final = 10_000
+MAX_FILES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportState:
     """What migrations of a directory have already."""
 
     version: int
     rls: bool
 
 
-class Directory:
+class MigrationDirectory:
     """The Python files of one directory, by name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         files = sorted(path.glob("*.py"))
-        if len(files) > MOST_FILES:
-            raise click.UsageError(f"{path} has {len(files):,} files; {MOST_FILES:,} are possible")
+        if len(files) > MAX_FILES:
+            raise click.UsageError(f"{path} has {len(files):,} files; {MAX_FILES:,} are possible")
         self.modules = {file.stem: _parse(file) for file in files if file.stem != "__init__"}
 
-    def exported(self, place: str) -> Exported:
+    def export_state(self, place: str) -> ExportState:
         """Up to where, for these tables."""
-        marks = [mark for tree in self.modules.values() if isinstance(mark := values(tree).get(MARK), dict)]
+        marks = [
+            mark
+            for tree in self.modules.values()
+            if isinstance(mark := module_constants(tree).get(EXPORT_MARKER), dict)
+        ]
         mine = [mark[place] for mark in marks if place in mark]
-        return Exported(
+        return ExportState(
             version=max((mark["version"] for mark in mine), default=0),
             rls=any(mark["rls"] for mark in mine),
         )
 
-    def last(self, names: Iterable[str], followed: Callable[[str], bool]) -> str | None:
+    def find_head(self, names: Iterable[str], followed: Callable[[str], bool]) -> str | None:
         """The one that no other comes after; None where there are none."""
         heads = [name for name in names if not followed(name)]
         if len(heads) > 1:
@@ -101,7 +112,7 @@ class Directory:
             )
         return heads[0] if heads else None
 
-    def one(self, names: Iterable[str], wanted: str) -> str:
+    def resolve_name(self, names: Iterable[str], wanted: str) -> str:
         """The one that is called so, or that alone begins so: a file has to give its whole name.
 
         In a directory that has none it is taken as it is: the others are in another directory then.
@@ -118,7 +129,7 @@ class Directory:
         return found[0]
 
 
-def values(tree: ast.Module) -> dict[str, Any]:
+def module_constants(tree: ast.Module) -> dict[str, Any]:
     """What the names of a module are, as far as that is written there."""
     found = {}
     for node in tree.body:
@@ -186,38 +197,40 @@ class Migration(migrations.Migration):
 '''
 
 
-def write_django_migration(scripts: Sequence[Script], directory: Directory, after: str | None) -> Revision:
+def write_django_migration(
+    scripts: Sequence[MigrationScript], directory: MigrationDirectory, after: str | None
+) -> MigrationFile:
     """A migration that comes after this one, or after the last of the directory."""
     label = directory.path.resolve().parent.name
     if after is None:
-        followed = _followed(directory, label)
-        before = directory.last(filter(_NUMBERED.match, directory.modules), followed.__contains__)
+        followed = _dependencies(directory, label)
+        before = directory.find_head(filter(_NUMBERED.match, directory.modules), followed.__contains__)
         dependencies = [] if before is None else [(label, before)]
     else:
         app, dot, name = after.rpartition(".")
         # What other apps have is not known here; Django says what it does not find.
-        dependencies = [(app, name) if dot else (label, directory.one(directory.modules, name))]
+        dependencies = [(app, name) if dot else (label, directory.resolve_name(directory.modules, name))]
     number = max((int(name[:4]) for name in directory.modules if _NUMBERED.match(name)), default=0) + 1
     statements = operations = ""
     for script in sorted(scripts, key=lambda script: script.dialect, reverse=True):
         name = script.dialect.upper()
-        undo = "None" if script.undo is None else literal(script.undo)
-        statements += f"{name} = {literal(script.statements)}\n\nUNDO_{name} = {undo}\n\n"
+        undo = "None" if script.undo is None else statements_literal(script.undo)
+        statements += f"{name} = {statements_literal(script.statements)}\n\nUNDO_{name} = {undo}\n\n"
         operations += f"        Statements({script.dialect!r}, {name}, UNDO_{name}),\n"
     content = _DJANGO_TEMPLATE.format(
-        title=title(scripts),
-        mark=mark(scripts),
+        title=migration_title(scripts),
+        mark=export_marker_line(scripts),
         dependencies=dependencies,
         statements=statements,
         operations=operations,
     )
-    return Revision(f"{number:04}_tidewheel.py", content)
+    return MigrationFile(f"{number:04}_tidewheel.py", content)
 
 
 _NUMBERED: Final = re.compile(r"\d{4}_")
 
 
-def _followed(directory: Directory, label: str) -> set[str]:
+def _dependencies(directory: MigrationDirectory, label: str) -> set[str]:
     """Migrations that another one in the directory comes after."""
     return {
         name.value
@@ -277,28 +290,34 @@ DOWNGRADE = {downgrade}
 '''
 
 
-def write_alembic_revision(scripts: Sequence[Script], directory: Directory, after: str | None) -> Revision:
+def write_alembic_revision(
+    scripts: Sequence[MigrationScript], directory: MigrationDirectory, after: str | None
+) -> MigrationFile:
     """A revision that comes after this one, or after the head of the directory."""
     (script,) = scripts
     revisions, followed = _revisions(directory)
-    before = directory.last(revisions, followed) if after is None else directory.one(revisions, after)
-    digest = sha256(f"{script.place} {script.since} {script.version} {script.steps}".encode())
+    before = (
+        directory.find_head(revisions, followed)
+        if after is None
+        else directory.resolve_name(revisions, after)
+    )
+    digest = sha256(f"{script.target} {script.from_version} {script.to_version} {script.steps}".encode())
     revision = digest.hexdigest()[:12]  # like Alembic's own
     content = _ALEMBIC_TEMPLATE.format(
-        title=title(scripts),
+        title=migration_title(scripts),
         revision=revision,
         after=before,
         shown_after=before or "",
-        mark=mark(scripts),
+        mark=export_marker_line(scripts),
         dialect=script.dialect,
-        upgrade=literal(script.statements),
-        downgrade="None" if script.undo is None else literal(script.undo),
+        upgrade=statements_literal(script.statements),
+        downgrade="None" if script.undo is None else statements_literal(script.undo),
     )
-    return Revision(f"{revision}_tidewheel_{script.version}.py", content)
+    return MigrationFile(f"{revision}_tidewheel_{script.to_version}.py", content)
 
 
-def _revisions(directory: Directory) -> tuple[list[str], Callable[[str], bool]]:
-    found = [values(tree) for tree in directory.modules.values()]
+def _revisions(directory: MigrationDirectory) -> tuple[list[str], Callable[[str], bool]]:
+    found = [module_constants(tree) for tree in directory.modules.values()]
     followed: set[str] = set()
     for one in found:
         below = one.get("down_revision") or ()
@@ -308,17 +327,19 @@ def _revisions(directory: Directory) -> tuple[list[str], Callable[[str], bool]]:
 
 def export_migration(tool: str, url: str, where: Path, *, after: str | None, rls: bool) -> Path | None:
     """The file that was written; None when the directory has all of it already."""
-    directory = Directory(where)
+    directory = MigrationDirectory(where)
     if tool == "django":  # many projects of Django's develop and test on the one and run on the other
         other = "postgresql:" if url.startswith("sqlite:") else "sqlite:///any.db"
-        parts = [_new_part(each, directory, rls=rls and each.startswith("postgres")) for each in (url, other)]
+        parts = [
+            _new_steps(each, directory, rls=rls and each.startswith("postgres")) for each in (url, other)
+        ]
     else:
-        parts = [_new_part(url, directory, rls=rls)]
+        parts = [_new_steps(url, directory, rls=rls)]
     scripts = [script for script in parts if script.steps]
     if not scripts:
         return None
     write = write_django_migration if tool == "django" else write_alembic_revision
-    revision: Revision = write(scripts, directory, after)
+    revision: MigrationFile = write(scripts, directory, after)
     path = where / revision.name
     try:
         with path.open("x", encoding="utf-8") as file:  # never over another file, whoever made it
@@ -328,9 +349,13 @@ def export_migration(tool: str, url: str, where: Path, *, after: str | None, rls
     return path
 
 
-def _new_part(url: str, directory: Directory, *, rls: bool) -> Script:
-    whole = write_script(url, since=0)
-    exported = directory.exported(whole.place)
-    script = write_script(url, since=exported.version, rls=rls and not exported.rls)
+def _new_steps(url: str, directory: MigrationDirectory, *, rls: bool) -> MigrationScript:
+    whole = write_migration_script(url, since=0)
+    exported = directory.export_state(whole.target)
+    script = write_migration_script(url, since=exported.version, rls=rls and not exported.rls)
     # As with migrate: where there is row-level security, every step sets it up anew.
-    return write_script(url, since=exported.version, rls=True) if exported.rls and script.steps else script
+    return (
+        write_migration_script(url, since=exported.version, rls=True)
+        if exported.rls and script.steps
+        else script
+    )

@@ -17,14 +17,14 @@ from typing import Final
 import click
 
 from tidewheel.cli import child_process
-from tidewheel.cli.child_process import POLL_SECONDS, Child, StopRequests
-from tidewheel.cli.error_output import WORN
+from tidewheel.cli.child_process import POLL_SECONDS, ChildProcess, StopRequests
+from tidewheel.cli.error_output import EXIT_DEGRADED
 
 GRACE_SECONDS: Final = 3.0
 """How long running jobs may finish before a reload; then they are given back."""
 KILL_SECONDS: Final = 5.0
 """How long a child that was told twice may still take."""
-REST: Final = 10
+REST_FACTOR: Final = 10
 """A look at the files is followed by a rest of so many times what it took: thousands of files must not cost
 more than a tenth of a core."""
 MAX_FILES: Final = 20_000
@@ -33,48 +33,48 @@ MAX_FILES: Final = 20_000
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
 
 
-def supervise(app_reference: str) -> int:
+def run_with_reload(app_reference: str) -> int:
     """Run the worker in a child, again after every change, until told to stop; the exit code."""
-    files = Files(project_roots(app_reference))
+    files = SourceFiles(project_roots(app_reference))
     arguments = _child_arguments(sys.argv[1:])
-    _say(f"watching .py files in {', '.join(map(str, files.roots))}")
-    with child_process.stop_requests() as stop:
+    _print_message(f"watching .py files in {', '.join(map(str, files.roots))}")
+    with child_process.count_stop_signals() as stop:
         while True:
             # Without byte code: two edits within a second and of one length would run the older one again.
-            child = Child(arguments, {"PYTHONDONTWRITEBYTECODE": "1"})
-            changed = _wait(files, stop, child)
+            child = ChildProcess(arguments, {"PYTHONDONTWRITEBYTECODE": "1"})
+            changed = _wait_for_change(files, stop, child)
             if stop.urgency():
-                child_process.pass_on(stop, [child])
-                return child_process.exit_code(child.returncode)
+                child_process.forward_stop_requests(stop, [child])
+                return child_process.shell_exit_code(child.returncode)
             if not changed:
-                if child.wait() == WORN:
-                    _say("half the slots of the worker are stuck; it starts anew")
-                    child.let_go()
+                if child.wait() == EXIT_DEGRADED:
+                    _print_message("half the slots of the worker are stuck; it starts anew")
+                    child.wait_and_close()
                     continue
-                code = child_process.exit_code(child.returncode)
+                code = child_process.shell_exit_code(child.returncode)
                 if code == 0:
                     return 0
-                _say(f"the worker ended with exit code {code}; it starts again when a file changes")
-                child.let_go()
-                changed = _wait(files, stop, None)
+                _print_message(f"the worker ended with exit code {code}; it starts again when a file changes")
+                child.wait_and_close()
+                changed = _wait_for_change(files, stop, None)
                 if stop.urgency():
                     return code
-            _say(f"{changed} changed: starting anew")
-            _end(child, stop)
+            _print_message(f"{changed} changed: starting anew")
+            _stop_child(child, stop)
             if stop.urgency():
-                return child_process.exit_code(child.returncode)
+                return child_process.shell_exit_code(child.returncode)
 
 
-def _wait(files: Files, stop: StopRequests, child: Child | None) -> str:
+def _wait_for_change(files: SourceFiles, stop: StopRequests, child: ChildProcess | None) -> str:
     """Until a file changes (which one), a signal asks to stop, or the child has ended (nothing)."""
     pause = POLL_SECONDS
     while not stop.urgency() and (child is None or child.poll() is None):
         stop.sleep(pause)
         began = time.monotonic()
-        changed = files.changed()
+        changed = files.next_change()
         if changed:
             return changed
-        pause = max(POLL_SECONDS, REST * (time.monotonic() - began))
+        pause = max(POLL_SECONDS, REST_FACTOR * (time.monotonic() - began))
     return ""
 
 
@@ -97,22 +97,22 @@ def project_roots(app_reference: str) -> list[Path]:
     return roots
 
 
-class Files:
+class SourceFiles:
     """The source files below some directories, and which of them changed since the last look."""
 
     def __init__(self, roots: list[Path]) -> None:
         self.roots = roots
-        self._seen = self._look()
+        self._last_scan = self._scan()
 
-    def changed(self) -> str:
+    def next_change(self) -> str:
         """A file that is new, gone or different since the last call; empty when there is none."""
-        before, self._seen = self._seen, self._look()
-        for path in sorted(before.keys() | self._seen.keys()):
-            if before.get(path) != self._seen.get(path):
+        before, self._last_scan = self._last_scan, self._scan()
+        for path in sorted(before.keys() | self._last_scan.keys()):
+            if before.get(path) != self._last_scan.get(path):
                 return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
         return ""
 
-    def _look(self) -> dict[str, tuple[int, int, int]]:
+    def _scan(self) -> dict[str, tuple[int, int, int]]:
         """Every file with its time of change, its size and its number.
 
         Another file may be put in its place with the time and the size of the first.
@@ -148,7 +148,7 @@ def _child_arguments(arguments: list[str]) -> list[str]:
     return [*arguments[:index], "--supervised", *arguments[index + 1 :]]
 
 
-def _end(child: Child, stop: StopRequests) -> None:
+def _stop_child(child: ChildProcess, stop: StopRequests) -> None:
     """Before a reload: a moment to finish, then give back, then no more patience.
 
     If somebody asks to stop meanwhile there is no reload, and jobs have all the time they have otherwise.
@@ -157,18 +157,18 @@ def _end(child: Child, stop: StopRequests) -> None:
     for patience in (GRACE_SECONDS, KILL_SECONDS):
         if stop.urgency() or child.poll() is not None:
             break
-        child.ask()
+        child.request_stop()
         asked += 1
         deadline = time.monotonic() + patience
         while child.poll() is None and not stop.urgency() and (left := deadline - time.monotonic()) > 0:
             stop.sleep(min(left, POLL_SECONDS / 5))
     if stop.urgency():
-        child_process.pass_on(stop, [child], passed=asked)
+        child_process.forward_stop_requests(stop, [child], forwarded=asked)
         return
     if child.poll() is None:
         child.kill()
-    child.let_go()
+    child.wait_and_close()
 
 
-def _say(message: str) -> None:
+def _print_message(message: str) -> None:
     click.secho(f"reload: {message}", fg="blue", err=True)

@@ -23,8 +23,8 @@ from tidewheel.cli.terminal import (
     print_table,
 )
 from tidewheel.core.clock import to_datetime, to_microseconds
-from tidewheel.core.cron import Cron, Every, When
-from tidewheel.core.text_format import duration, printable
+from tidewheel.core.cron import Cron, Every, Timing
+from tidewheel.core.text_format import format_duration, printable
 from tidewheel.schedules.schedule import Schedule
 from tidewheel.tasks.options import EnqueueOptions
 
@@ -78,7 +78,7 @@ def show(target: Target, name: str, as_json: bool) -> None:
 )
 @click.option("--zone", metavar="ZONE", help="The time zone of --cron, by its IANA name. Default: UTC.")
 @click.option(
-    "--every", type=formats.Duration(), metavar="DURATION", help="At every multiple of this: 30s, 5m, 6h."
+    "--every", type=formats.DurationType(), metavar="DURATION", help="At every multiple of this: 30s, 5m, 6h."
 )
 @click.option(
     "--missed",
@@ -100,19 +100,19 @@ def show(target: Target, name: str, as_json: bool) -> None:
 )
 @click.option(
     "--max-attempts",
-    type=formats.NumberOrNone(),
+    type=formats.NumberOrNoneType(),
     metavar="NUMBER",
     help="Attempts each job gets before it fails; none is unlimited.",
 )
 @click.option(
     "--timeout",
-    type=formats.Duration(none=True),
+    type=formats.DurationType(none=True),
     metavar="DURATION",
     help="How long one attempt may run; none is no timeout.",
 )
 @click.option(
     "--expires",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     metavar="DURATION",
     help="Cancel a job when it has not started after this long.",
 )
@@ -143,7 +143,7 @@ def create(
     body = read_payload(payload, context)
     options = cast(
         "EnqueueOptions",  # the app checks every value
-        {option: formats.value_of(value) for option, value in given.items() if value is not None},
+        {option: formats.option_value(value) for option, value in given.items() if value is not None},
     )
 
     async def make(app: Tidewheel) -> Schedule:
@@ -156,7 +156,7 @@ def create(
         click.echo(f"made {made.name}: {_next_words(made, now)}")
 
 
-def _when(given: dict[str, Any], context: click.Context) -> When:
+def _when(given: dict[str, Any], context: click.Context) -> Timing:
     cron, zone, every = given.pop("cron"), given.pop("zone"), given.pop("every")
     missed, most = given.pop("missed"), given.pop("most")
     if (cron is None) == (every is None):
@@ -237,7 +237,7 @@ def _list(target: Target, *, as_json: bool) -> None:
         print_json([schedule_json(one) for one in found])
         return
     columns = [
-        Column("name", first=True),
+        Column("name", shrink_first=True),
         *(Column(title) for title in ("for", "when", "next run", "last run", "state")),
     ]
     rows = ([*_cells(one, now)] for one in found)
@@ -251,8 +251,8 @@ def _cells(one: Schedule, now: int) -> tuple[Cell, ...]:
         Cell(one.name),
         Cell(one.task or one.topic),
         Cell(_when_words(one)),
-        Cell(_moment_words(upcoming, now), plain=_iso(upcoming) or ""),
-        Cell(_moment_words(one.last_fired_at, now), plain=_iso(one.last_fired_at) or ""),
+        Cell(_moment_words(upcoming, now), plain_text=_iso(upcoming) or ""),
+        Cell(_moment_words(one.last_fired_at, now), plain_text=_iso(one.last_fired_at) or ""),
         Cell(state, style=style),
     )
 
@@ -303,7 +303,7 @@ def _payload_words(one: Schedule) -> str:
 
 def _when_words(one: Schedule) -> str:
     if isinstance(one.when, Every):
-        return f"every {duration(cast('float', one.when.seconds))}"
+        return f"every {format_duration(cast('float', one.when.seconds))}"
     return "cannot be read here" if one.when is None else str(one.when)
 
 
@@ -320,7 +320,7 @@ def _moment_words(moment: datetime | None, now: int) -> str:
     local = moment.astimezone()
     today = to_datetime(now).astimezone().date()
     day = "" if local.date() == today else local.strftime("%a %Y-%m-%d ")
-    return f"{day}{local:%H:%M:%S} ({formats.age(to_microseconds(moment), now)})"
+    return f"{day}{local:%H:%M:%S} ({formats.relative_time(to_microseconds(moment), now)})"
 
 
 def schedule_json(one: Schedule) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from tidewheel.cli import error_output, log_formatters
 from tidewheel.cli.app_loader import load_app
 from tidewheel.cli.target_options import traceback_option
 from tidewheel.cli.terminal import examples
-from tidewheel.core.open_files import allow_connections
-from tidewheel.core.urls import shown_url
+from tidewheel.core.open_files import raise_file_limit
+from tidewheel.core.urls import redact_url
 from tidewheel.server import create_api
-from tidewheel.server.api_server import ApiServer, is_loopback, listen, url_of
+from tidewheel.server.api_server import ApiServer, is_loopback, listener_url, open_listener
 from tidewheel.server.connection_limits import wanted_connections
 from tidewheel.server.ui import built_files
 from tidewheel.worker.signals import stop_signals
@@ -81,11 +81,11 @@ def serve(
     if app_reference is None and with_worker:
         raise click.UsageError("--with-worker runs an app's tasks; say which app: MODULE:APP", ctx)
     app = load_app(app_reference) if app_reference is not None else Tidewheel(url)
-    log_formatters.set_up(log_level, as_json=log_json)
+    log_formatters.configure_logging(log_level, as_json=log_json)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it tells of its own life what we tell
-    with listen(host, port) as listener:
-        _warn(app, host)
-        _make_room(app)
+    with open_listener(host, port) as listener:
+        _warn_if_exposed(app, host)
+        _raise_file_limit(app)
         asyncio.run(_serve(app, listener, with_worker=with_worker))
 
 
@@ -101,29 +101,31 @@ async def _serve(app: Tidewheel, listener: socket.socket, *, with_worker: bool) 
         _log.info(
             "tidewheel %s serves %s on %s%s",
             __version__,
-            shown_url(app.settings.url),
-            url_of(listener),
+            redact_url(app.settings.url),
+            listener_url(listener),
             " and runs jobs" if with_worker else "",
         )
         if app.settings.http_api and app.settings.ui:
-            _tell_of_the_ui(url_of(listener))
+            _print_ui_address(listener_url(listener))
         try:
-            await server.run_here()
+            await server.run_on_current_loop()
         finally:
             if worker is not None:
                 hurried = server.force_exit
-                with stop_signals(worker.hurry, enabled=True):
+                with stop_signals(worker.stop_now, enabled=True):
                     await asyncio.to_thread(worker.stop, now=hurried)
         _log.info("stopped")
     finally:
         await api.close()
 
 
-def _tell_of_the_ui(url: str) -> None:
+def _print_ui_address(url: str) -> None:
     if built_files():
         _log.info("the web UI is at %s/ui/", url)
     else:
-        error_output.warn("the web UI was not built in this source tree: cd ui && npm ci && npm run build")
+        error_output.print_warning(
+            "the web UI was not built in this source tree: cd ui && npm ci && npm run build"
+        )
 
 
 async def _first_superuser(app: Tidewheel) -> None:
@@ -134,25 +136,25 @@ async def _first_superuser(app: Tidewheel) -> None:
         click.echo(f"  name      admin\n  password  {password}", err=True)
 
 
-def _make_room(app: Tidewheel) -> None:
+def _raise_file_limit(app: Tidewheel) -> None:
     """Connections are files, of which programs are allowed few unless they ask."""
     wanted = wanted_connections(app.settings)
-    room = allow_connections(wanted)
+    room = raise_file_limit(wanted)
     if room < wanted:
-        error_output.warn(
+        error_output.print_warning(
             f"the system allows this process about {room:,} connections; max_event_streams is "
             f"{app.settings.max_event_streams:,} and others come on top: raise the limit of open files "
             "(ulimit -n, LimitNOFILE=), or lower max_event_streams"
         )
 
 
-def _warn(app: Tidewheel, host: str) -> None:
+def _warn_if_exposed(app: Tidewheel, host: str) -> None:
     settings = app.settings
     for name in ("enqueue_rule", "manage_rule"):
         if getattr(settings, name).strip() == "true":
-            error_output.warn(f"{name} is true: whoever reaches this server may, without a key")
+            error_output.print_warning(f"{name} is true: whoever reaches this server may, without a key")
     if not is_loopback(host):
-        error_output.warn(
+        error_output.print_warning(
             f"{host} can be reached from other machines, and this server speaks plain HTTP: put a proxy with "
             "TLS in front of it, or keys and passwords can be read on the way"
         )

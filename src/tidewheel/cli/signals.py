@@ -11,7 +11,7 @@ from tidewheel.worker.signals import stop_signals
 
 
 @contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
+def cancel_on_signals() -> Iterator[None]:
     """The first signal cancels the running task. Those after it do nothing: by then it is clearing away."""
     running = asyncio.current_task()
     ending = False

@@ -20,14 +20,14 @@ from tidewheel.cli.terminal import (
     json_option,
     print_json,
     print_table,
-    speaks_unicode,
+    supports_unicode,
 )
 from tidewheel.cli.topics import COUNTS, print_topics, topic_json
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.core.model import Distribution, Stats
+from tidewheel.core.reports import Distribution, Stats
 
 BARS: Final = "▁▂▃▄▅▆▇█"
-MOST_BARS: Final = 60
+MAX_BARS: Final = 60
 """Bars of the throughput line; a longer window, or a narrower terminal, is summed up into fewer."""
 TEXT_WIDTH: Final = 38
 """What stands to the left of the bars."""
@@ -36,7 +36,7 @@ TEXT_WIDTH: Final = 38
 @click.command
 @click.option(
     "--window",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     default="1h",
     show_default=True,
     metavar="DURATION",
@@ -66,12 +66,12 @@ def _as_json(found: Stats, now: int) -> dict[str, Any]:
         **{name: getattr(found, name) for name in COUNTS},
         "delayed": found.delayed,
         "success_rate": found.success_rate,
-        "oldest_due_at": formats.moment(found.oldest_due_at) or None,
+        "oldest_due_at": formats.iso_time(found.oldest_due_at) or None,
         "window_seconds": found.window_seconds,
         "run_time": asdict(found.run_time),
         "wait_time": asdict(found.wait_time),
         "topics": [topic_json(topic, now) for topic in found.topics],
-        "series": [asdict(minute) | {"minute": formats.moment(minute.minute)} for minute in found.series],
+        "series": [asdict(minute) | {"minute": formats.iso_time(minute.minute)} for minute in found.series],
     }
 
 
@@ -83,7 +83,7 @@ def _print(found: Stats, now: int) -> None:
         (
             [
                 Cell(name, style=STATE_STYLES[name]),
-                Cell(f"{getattr(found, name):,}", plain=str(getattr(found, name))),
+                Cell(f"{getattr(found, name):,}", plain_text=str(getattr(found, name))),
                 Cell(notes.get(name, "")),
             ]
             for name in COUNTS
@@ -119,11 +119,11 @@ def _success_note(found: Stats) -> str:
 
 def _times(name: str, times: Distribution) -> list[Cell]:
     def cell(seconds: float | None) -> Cell:
-        return Cell(formats.duration(seconds), plain="" if seconds is None else f"{seconds:.6f}")
+        return Cell(formats.duration(seconds), plain_text="" if seconds is None else f"{seconds:.6f}")
 
     return [
         Cell(name),
-        Cell(f"{times.count:,}", plain=str(times.count)),
+        Cell(f"{times.count:,}", plain_text=str(times.count)),
         *(cell(seconds) for seconds in (times.average, times.p50, times.p95, times.p99)),
     ]
 
@@ -135,15 +135,14 @@ def _print_throughput(found: Stats) -> None:
         if not total and name not in {"enqueued", "completed"}:
             continue
         line = f"{name:10} {total:>9,}  {total / minutes:>9,.1f}/min"
-        if is_terminal() and speaks_unicode():
-            most = min(MOST_BARS, console().width - TEXT_WIDTH)
-            line += (
-                f"  {bars([(m.minute, getattr(m, name)) for m in found.series], found.window_seconds, most)}"
-            )
+        if is_terminal() and supports_unicode():
+            most = min(MAX_BARS, console().width - TEXT_WIDTH)
+            heights = [(m.minute, getattr(m, name)) for m in found.series]
+            line += f"  {spark_bars(heights, found.window_seconds, most)}"
         click.echo(line)
 
 
-def bars(series: Sequence[tuple[int, int]], window: float, most: int) -> str:
+def spark_bars(series: Sequence[tuple[int, int]], window: float, most: int) -> str:
     """A line of bars, oldest first, the newest minute at its right end; minutes without entries are blank."""
     if not series or most < 1:
         return ""

@@ -9,7 +9,7 @@ import click
 from tidewheel.access.superusers import Superuser
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
-from tidewheel.cli.target_options import Target, operator, target_options
+from tidewheel.cli.target_options import Target, cli_caller, target_options
 from tidewheel.cli.terminal import Cell, Column, is_terminal, json_option, print_json, print_table
 from tidewheel.core.clock import to_microseconds
 
@@ -37,7 +37,7 @@ def create(target: Target, name: str) -> None:
         password = sys.stdin.readline().rstrip("\r\n")
 
     async def make(app: Tidewheel) -> None:
-        await app.access.create_superuser(name, password, by=operator())
+        await app.access.create_superuser(name, password, by=cli_caller())
 
     target.run(make, create=True)
     click.echo(f"{name} may log in")
@@ -72,8 +72,8 @@ def list_superusers(target: Target, as_json: bool) -> None:
     rows = (
         [
             Cell(one.name),
-            Cell(formats.age(to_microseconds(one.created_at), now)),
-            Cell(formats.age(to_microseconds(one.changed_at), now)),
+            Cell(formats.relative_time(to_microseconds(one.created_at), now)),
+            Cell(formats.relative_time(to_microseconds(one.changed_at), now)),
         ]
         for one in found
     )
@@ -89,7 +89,7 @@ def remove(target: Target, names: tuple[str, ...]) -> None:
 
     async def act(app: Tidewheel) -> None:
         for name in names:
-            await app.access.remove_superuser(name, by=operator())
+            await app.access.remove_superuser(name, by=cli_caller())
             click.echo(f"removed {name}")
 
     target.run(act)

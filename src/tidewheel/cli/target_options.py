@@ -1,6 +1,6 @@
 """Options that select the queue of a command: ``--url``, ``--app``, or the settings.
 
-``operator`` names the user of the command line for the audit log.
+``cli_caller`` names the user of the command line for the audit log.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Target:
         if not create:
             _refuse_missing_file(app.settings.url)
         missing = missing_file(app.settings.url)
-        done = run_with(app, work)
+        done = run_app(app, work)
         if missing is not None:  # or a key for the wrong store is found out about by a 401, much later
             click.secho(f"made the database {missing}", dim=True, err=True)
         return done
 
 
-def run_with(app: Tidewheel, work: Callable[[Tidewheel], Awaitable[T]]) -> T:
+def run_app(app: Tidewheel, work: Callable[[Tidewheel], Awaitable[T]]) -> T:
     """Open the app, do ``work``, close it."""
 
     async def opened() -> T:
@@ -109,7 +109,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_target
 
 
-def named_app(ctx: click.Context) -> Tidewheel | None:
+def app_for_completion(ctx: click.Context) -> Tidewheel | None:
     """An app on the store a half-typed command means; None where only the user's own code could tell."""
     if ctx.meta.get(_APP) is not None:
         return None
@@ -155,10 +155,10 @@ def missing_file(url: str) -> Path | None:
 def _refuse_missing_file(url: str) -> None:
     path = missing_file(url)
     if path is not None:
-        raise no_database(path)
+        raise missing_database_error(path)
 
 
-def no_database(path: Path) -> StoreUnavailable:
+def missing_database_error(path: Path) -> StoreUnavailable:
     """What to say to whoever asks about a file that is not there."""
     return StoreUnavailable(
         f"there is no database {path} yet; enqueue a job or run `tidewheel migrate` to make it, or say where "
@@ -166,7 +166,7 @@ def no_database(path: Path) -> StoreUnavailable:
     )
 
 
-def operator() -> Caller:
+def cli_caller() -> Caller:
     """The person, as far as the machine knows."""
     try:
         user = getpass.getuser()

@@ -11,7 +11,7 @@ from tidewheel.cli.app_loader import load_app
 from tidewheel.cli.target_options import traceback_option
 from tidewheel.cli.terminal import Cell, Column, examples, json_option, print_json, print_table
 from tidewheel.tasks.task import Task
-from tidewheel.tasks.task_schemas import task_types
+from tidewheel.tasks.task_schemas import task_types_document
 
 _COLUMNS: Final = (
     Column("name"),
@@ -46,7 +46,7 @@ def tasks(app_reference: str, openapi: bool, as_json: bool) -> None:
     registry = load_app(app_reference).registry
     found = sorted(registry, key=lambda task: task.name)
     if openapi:
-        print_json(task_types(registry))
+        print_json(task_types_document(registry))
     elif as_json:
         print_json([_as_json(task) for task in found])
     else:
@@ -72,13 +72,13 @@ def _cells(task: Task[..., Any]) -> list[Cell]:
         Cell(task.name),
         Cell(task.topic),
         Cell("any" if attempts is None else str(attempts)),
-        Cell("none" if timeout is None else formats.duration(timeout), plain=str(timeout)),
-        Cell(_taken(task)),
+        Cell("none" if timeout is None else formats.duration(timeout), plain_text=str(timeout)),
+        Cell(_payload_members(task)),
         Cell(", ".join(task.aliases)),
     ]
 
 
-def _taken(task: Task[..., Any]) -> str:
+def _payload_members(task: Task[..., Any]) -> str:
     """The members of its payload; those that may be left out have a question mark."""
     if not task.durable:
         return "any Python objects"

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-GAP: Final = 2
+COLUMN_GAP: Final = 2
 """Blanks between columns."""
-NARROWEST: Final = 8
+MIN_COLUMN_WIDTH: Final = 8
 """A column that is shortened further says nothing any more."""
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ def is_terminal(stream: TextIO | None = None) -> bool:
     return (stream or sys.stdout).isatty()
 
 
-def speaks_unicode() -> bool:
+def supports_unicode() -> bool:
     """Whether stdout can show more than ASCII."""
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "") == "utf8"
 
@@ -98,7 +98,7 @@ _LATE_CONTROLS: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 def dump_json(value: Any, *, indent: int | None = 2) -> str:
     """JSON for people and programs alike; plain ASCII where the output can show no more."""
-    text = json.dumps(value, indent=indent, ensure_ascii=not speaks_unicode())
+    text = json.dumps(value, indent=indent, ensure_ascii=not supports_unicode())
     return text.translate(_LATE_CONTROLS)
 
 
@@ -108,9 +108,9 @@ class Column:
 
     title: str
     justify: Literal["left", "right"] = "left"
-    keep: bool = False
+    keep_readable: bool = False
     """Never shortened, whatever the width: ids must stay copyable."""
-    first: bool = False
+    shrink_first: bool = False
     """Shortened last: the room a narrow terminal lacks is taken from the other columns."""
     spare: bool = False
     """Left out where shortening others is not enough, the last such column first."""
@@ -120,8 +120,8 @@ class Column:
 class Cell:
     """A value as people see it, and as programs get it when that differs."""
 
-    shown: str
-    plain: str | None = None
+    text: str
+    plain_text: str | None = None
     style: str = ""
 
 
@@ -149,7 +149,7 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Tab
     from rich.text import Text
 
     filled = list(rows)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold")
     widths = _widths(columns, filled, console().width)
     for column, width in zip(columns, widths, strict=True):
         if width is not None:
@@ -158,12 +158,12 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> Tab
                 justify=column.justify,
                 no_wrap=True,
                 overflow="ellipsis",
-                min_width=width if column.keep else None,
+                min_width=width if column.keep_readable else None,
                 width=width,
             )
     for row in filled:
         shown = (cell for cell, width in zip(row, widths, strict=True) if width is not None)
-        table.add_row(*(Text(printable(cell.shown), style=cell.style) for cell in shown))
+        table.add_row(*(Text(printable(cell.text), style=cell.style) for cell in shown))
     return table
 
 
@@ -175,7 +175,7 @@ def plain_line(cells: Iterable[Cell]) -> str:
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int) -> list[int | None]:
     """Return how wide each column is; None for one that is left out."""
     natural = [
-        max(len(text) for text in (column.title, *(printable(row[place].shown) for row in rows)))
+        max(len(text) for text in (column.title, *(printable(row[place].text) for row in rows)))
         for place, column in enumerate(columns)
     ]
     shown = list(range(len(columns)))
@@ -189,12 +189,16 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int
 
 def _shorten(widths: dict[int, int], columns: Sequence[Column], room: int) -> tuple[dict[int, int], int]:
     """Take the room that lacks from the widest columns; what lacks still is above 0."""
-    lacking = sum(widths.values()) + GAP * len(widths) - room
+    lacking = sum(widths.values()) + COLUMN_GAP * len(widths) - room
     for first in (False, True):
         while lacking > 0:
-            places = [place for place in widths if columns[place].first is first and not columns[place].keep]
+            places = [
+                place
+                for place in widths
+                if columns[place].shrink_first is first and not columns[place].keep_readable
+            ]
             widest = max(places, key=lambda place: widths[place], default=None)
-            if widest is None or widths[widest] <= NARROWEST:
+            if widest is None or widths[widest] <= MIN_COLUMN_WIDTH:
                 break
             widths[widest] -= 1
             lacking -= 1
@@ -202,5 +206,5 @@ def _shorten(widths: dict[int, int], columns: Sequence[Column], room: int) -> tu
 
 
 def _plain(cell: Cell) -> str:
-    text = cell.shown if cell.plain is None else cell.plain
+    text = cell.text if cell.plain_text is None else cell.plain_text
     return " ".join(printable(text).split())

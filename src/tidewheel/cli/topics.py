@@ -23,8 +23,9 @@ from tidewheel.cli.terminal import (
     print_json,
     print_table,
 )
-from tidewheel.core.model import FOREVER, TopicStats
+from tidewheel.core.model import FOREVER
 from tidewheel.core.names import shorten, suggest
+from tidewheel.core.reports import TopicStats
 from tidewheel.errors import InvalidInput
 
 COUNTS = ("pending", "running", "completed", "failed", "cancelled")
@@ -53,7 +54,7 @@ def list_topics(target: Target, as_json: bool) -> None:
 @click.option(
     "--for",
     "seconds",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     metavar="DURATION",
     help="Resume by itself after this long: seconds, or 90s, 5m, 2h. Default: until resumed.",
 )
@@ -106,17 +107,18 @@ def purge(target: Target, names: tuple[str, ...], yes: bool, as_json: bool) -> N
     number = sum(topic.total - topic.running for topic in before)
     if number and not yes and not _confirmed(names, number, context):
         click.echo("nothing was changed", err=True)
-        context.exit(error_output.FAILED)
+        context.exit(error_output.EXIT_FAILED)
     purged = target.run(lambda app: _purge(app, names))
     if as_json:
         print_json([{"topic": name, "deleted": deleted, "running": left} for name, deleted, left in purged])
     else:
         for name, deleted, left in purged:
             click.echo(
-                f"purged {name}: deleted {formats.jobs(deleted)}{f', {left:,} still running' if left else ''}"
+                f"purged {name}: deleted "
+                f"{formats.job_count(deleted)}{f', {left:,} still running' if left else ''}"
             )
     if any(left for _, _, left in purged):
-        context.exit(error_output.FAILED)
+        context.exit(error_output.EXIT_FAILED)
 
 
 async def _of_topics(app: Tidewheel, names: tuple[str, ...]) -> list[TopicStats]:
@@ -131,7 +133,7 @@ async def _of_topics(app: Tidewheel, names: tuple[str, ...]) -> list[TopicStats]
 
 
 def _confirmed(names: tuple[str, ...], number: int, context: click.Context) -> bool:
-    what = f"delete {formats.jobs(number)} of {', '.join(names)}"
+    what = f"delete {formats.job_count(number)} of {', '.join(names)}"
     if not is_terminal(sys.stdin):
         raise click.UsageError(
             f"this would {what}, and there is no terminal to ask on; add --yes to go ahead", context
@@ -170,7 +172,7 @@ def topic_json(topic: TopicStats, now: int) -> dict[str, object]:
         **{name: getattr(topic, name) for name in COUNTS},
         "total": topic.total,
         "paused": paused,
-        "paused_until": formats.moment(until) if paused and until != FOREVER else None,
+        "paused_until": formats.iso_time(until) if paused and until != FOREVER else None,
     }
 
 
@@ -187,6 +189,8 @@ def _cells(topic: TopicStats, now: int, *, paused: bool) -> Iterator[Cell]:
     yield Cell(topic.topic)
     for name in COUNTS:
         number = getattr(topic, name)
-        yield Cell(f"{number:,}", plain=str(number), style=STATE_STYLES[name] if number else "bright_black")
+        yield Cell(
+            f"{number:,}", plain_text=str(number), style=STATE_STYLES[name] if number else "bright_black"
+        )
     if paused:
         yield Cell(formats.pause_end(topic.paused_until, now), style="yellow")

@@ -16,50 +16,52 @@ from uuid import UUID
 import click
 
 from tidewheel.admin.reports.answers import Attention
-from tidewheel.admin.reports.questions import ASKED
+from tidewheel.admin.reports.questions import QUESTION_TEXTS
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
 from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import console, examples, is_terminal, json_option, print_json
-from tidewheel.cli.why_answers import ATTENTION, Found, print_answer, say, say_finding
-from tidewheel.core.model import MinuteStats
+from tidewheel.cli.why_answers import ATTENTION, QuestionAnswers, print_answer, print_finding, print_sentence
 from tidewheel.core.names import suggest
-from tidewheel.core.urls import shown_url
+from tidewheel.core.reports import MinuteStats
+from tidewheel.core.urls import redact_url
 
-MOST_FINDINGS: Final = 3
+MAX_FINDINGS: Final = 3
 """The worst; a screen has no room for more."""
-ROWS_OF_FINDING: Final = 3
+ROWS_PER_FINDING: Final = 3
 """That one takes, as a rule."""
-MOST_ROWS: Final = 1000
+PIPE_ROWS: Final = 1000
 """Where nobody looks at a screen."""
 LABEL_WIDTH: Final = 12
 
 
-def print_overview(found: Found) -> None:
+def print_overview(found: QuestionAnswers) -> None:
     """A sentence for each question, then the worst of what needs attention."""
     rows = 4  # a blank one, the two at the end, the prompt
-    for name in ASKED:
-        rows += say(found.answers[name].answer, label=f"{name:{LABEL_WIDTH}}", indent=LABEL_WIDTH, bold=True)
+    for name in QUESTION_TEXTS:
+        rows += print_sentence(
+            found.answers[name].answer, label=f"{name:{LABEL_WIDTH}}", indent=LABEL_WIDTH, bold=True
+        )
     click.echo()
     attention: Attention = found.answers[ATTENTION]
     if not attention.findings:
         click.secho(attention.answer, fg="green")
-    height = console().height if is_terminal() else MOST_ROWS
+    height = console().height if is_terminal() else PIPE_ROWS
     told = 0
-    for finding in attention.findings[:MOST_FINDINGS]:
-        if told and rows + ROWS_OF_FINDING > height:
+    for finding in attention.findings[:MAX_FINDINGS]:
+        if told and rows + ROWS_PER_FINDING > height:
             break  # six answers and the worst of what is wrong are to be seen at once
-        rows += say_finding(finding, options=found.options, brief=True)
+        rows += print_finding(finding, options=found.options, brief=True)
         told += 1
     more = len(attention.findings) + attention.more - told
     if more > 0:
         left = formats.plural(more, "more thing", "more things")
         click.secho(f"and {left}: tidewheel why attention{found.options}", dim=True)
-    worth = _worth_asking(found)
+    worth = _next_question(found)
     click.secho(f"the figures: tidewheel why {worth}{found.options}", dim=True)
 
 
-def _worth_asking(found: Found) -> str:
+def _next_question(found: QuestionAnswers) -> str:
     """The question whose figures somebody who reads this wants to see next."""
     answers = found.answers
     if answers["stuck"].things:
@@ -72,7 +74,7 @@ def _worth_asking(found: Found) -> str:
 def answer_json(value: Any) -> Any:
     """An answer, or anything it is made of."""
     if isinstance(value, MinuteStats):
-        return {**_fields(value), "minute": formats.moment(value.minute)}
+        return {**_fields(value), "minute": formats.iso_time(value.minute)}
     if is_dataclass(value):
         return _fields(value)
     if isinstance(value, datetime):
@@ -90,8 +92,8 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: answer_json(getattr(value, field.name)) for field in fields(value)}
 
 
-ALL: Final = "all"
-NAMES: Final = (*ASKED, ATTENTION)
+ALL_QUESTIONS: Final = "all"
+QUESTION_NAMES: Final = (*QUESTION_TEXTS, ATTENTION)
 
 
 @click.command(
@@ -119,7 +121,7 @@ def why(
     million jobs. With --app it is told, too, which waiting tasks that app does not know. Exits 0 whatever the
     answers are.
     """
-    chosen = _chosen(ctx, names)
+    chosen = _choose_questions(ctx, names)
     options = _options(target, tenant)
     found = target.run(lambda app: _ask(app, chosen, tenant, options, attention=not (as_json and names)))
     if as_json:
@@ -134,22 +136,22 @@ def why(
         print_overview(found)
 
 
-def _chosen(ctx: click.Context, names: tuple[str, ...]) -> tuple[str, ...]:
+def _choose_questions(ctx: click.Context, names: tuple[str, ...]) -> tuple[str, ...]:
     """The questions that were meant, each once; an hour may be written with a hyphen."""
     if not names:
-        return tuple(ASKED)
+        return tuple(QUESTION_TEXTS)
     given = [name.replace("-", "_").lower() for name in names]
     for name in given:
-        if name not in {*NAMES, ALL}:
-            hint = suggest(name, NAMES) or f"; the questions are {', '.join(NAMES)}, or all"
+        if name not in {*QUESTION_NAMES, ALL_QUESTIONS}:
+            hint = suggest(name, QUESTION_NAMES) or f"; the questions are {', '.join(QUESTION_NAMES)}, or all"
             raise click.UsageError(f"there is no question {name!r}{hint}", ctx)
-    return NAMES if ALL in given else tuple(dict.fromkeys(given))
+    return QUESTION_NAMES if ALL_QUESTIONS in given else tuple(dict.fromkeys(given))
 
 
 def _options(target: Target, tenant: str | None) -> str:
     """What commands that are proposed must be told, too, to be about the same jobs."""
     words = []
-    if target.url is not None and shown_url(target.url) == target.url:  # a password is not repeated
+    if target.url is not None and redact_url(target.url) == target.url:  # a password is not repeated
         words += ["--url", shlex.quote(target.url)]
     if target.app is not None:
         words += ["--app", shlex.quote(target.app)]
@@ -160,7 +162,7 @@ def _options(target: Target, tenant: str | None) -> str:
 
 async def _ask(
     app: Tidewheel, names: tuple[str, ...], tenant: str | None, options: str, *, attention: bool
-) -> Found:
+) -> QuestionAnswers:
     """One after the other: a queue in trouble should not have to answer seven at once."""
     answers: dict[str, Any] = {}
     for name in names:
@@ -168,7 +170,7 @@ async def _ask(
     if attention and ATTENTION not in answers:
         answers[ATTENTION] = await app.questions.attention(tenant=tenant)
     told = answers.get(ATTENTION)
-    return Found(
+    return QuestionAnswers(
         answers=answers,
         findings=told.findings if isinstance(told, Attention) else (),
         now=app.clock.now(),

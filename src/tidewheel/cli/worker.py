@@ -12,13 +12,13 @@ from tidewheel.app import Tidewheel
 from tidewheel.cli import error_output, formats, health_port, log_formatters, process_manager
 from tidewheel.cli import reload as reloader
 from tidewheel.cli.app_loader import load_app
-from tidewheel.cli.child_process import Leash
+from tidewheel.cli.child_process import ParentLink
 from tidewheel.cli.target_options import traceback_option
 from tidewheel.cli.terminal import examples
-from tidewheel.cli.worker_runner import Replacement, Run
+from tidewheel.cli.worker_runner import ProcessReplacement, WorkerRunner
 from tidewheel.errors import ConfigurationError, StoreError, TidewheelError
 
-MOST_PROCESSES: Final = 1000
+MAX_PROCESSES: Final = 1000
 """Most processes one parent looks after."""
 
 
@@ -62,7 +62,7 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
 )
 @click.option(
     "--processes",
-    type=click.IntRange(1, MOST_PROCESSES),
+    type=click.IntRange(1, MAX_PROCESSES),
     default=1,
     metavar="NUMBER",
     help="Worker processes to run, each with that concurrency; crashed ones are started again. Default: 1.",
@@ -90,7 +90,7 @@ def _limits(ctx: click.Context, param: click.Parameter, value: Sequence[str]) ->
 )
 @click.option(
     "--lease",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     metavar="DURATION",
     help="How long a job stays this worker's without a sign of life. Default: the app's setting, 60 s.",
 )
@@ -143,53 +143,57 @@ def worker(
     finish, for up to 30 seconds; a second one gives them back at once. Logs go to stderr.
     """
     if reload:
-        ctx.exit(reloader.supervise(app_reference))
-    leash = Leash() if supervised else None
+        ctx.exit(reloader.run_with_reload(app_reference))
+    leash = ParentLink() if supervised else None
     if processes > 1 and member is None:
-        log_formatters.set_up(log_level, as_json=log_json)
-        where = health_port.address(health_listen)
-        ctx.exit(process_manager.supervise(app_reference, processes, options["name"], leash, where))
+        log_formatters.configure_logging(log_level, as_json=log_json)
+        where = health_port.configured_address(health_listen)
+        ctx.exit(
+            process_manager.run_worker_processes(app_reference, processes, options["name"], leash, where)
+        )
     if options["exclude_topics"] is None:
         options["exclude_topics"] = ()
     if member is not None and options["name"] is not None:
         options["name"] = f"{options['name']}-{member}"
-    replacement = Replacement()
-    run = Run(options, leash, replacement)
-    health = health_port.Telling(run.health, run.telemetry, member)
+    replacement = ProcessReplacement()
+    run = WorkerRunner(options, leash, replacement)
+    health = health_port.WorkerHealthPublisher(run.health, run.telemetry, member)
     try:
         if member is None:
-            health.begin(health_port.address(health_listen))  # before the app, which may take its time
+            health.listen(
+                health_port.configured_address(health_listen)
+            )  # before the app, which may take its time
         app = load_app(app_reference)
         if member is not None:
             _refuse_memory(app, processes)
-        log_formatters.set_up(log_level, as_json=log_json)
+        log_formatters.configure_logging(log_level, as_json=log_json)
         if health_listen is None:
-            health.begin(app.settings.health_listen)
-        if health.told:
-            app.telemetry.served()
+            health.listen(app.settings.health_listen)
+        if health.is_published:
+            app.telemetry.count_if_allowed()
         health.announce()  # not before: the app has the first word about logs
-        _run(run, app)
+        _run_worker(run, app)
     except (click.ClickException, TidewheelError) as error:
         # Missing rights are raised before the first claim only: another process could do no better.
         lacks_rights = isinstance(error, StoreError) and error.lacks_rights
-        if member is None or (run.begun and not lacks_rights):
+        if member is None or (run.has_started and not lacks_rights):
             raise
         raise _could_not_start(ctx, error) from error
     finally:
-        health.end()
-    if run.worn:
+        health.stop()
+    if run.needs_replacement:
         if leash is not None:
-            ctx.exit(error_output.WORN)
-        replacement.start()
+            ctx.exit(error_output.EXIT_DEGRADED)
+        replacement.replace()
 
 
-def _run(run: Run, app: Tidewheel) -> None:
+def _run_worker(run: WorkerRunner, app: Tidewheel) -> None:
     runner = asyncio.Runner()
     try:
         runner.run(run.main(app))
     finally:
         # Closing waits for every coroutine, also for one that has ignored each request to end.
-        if not run.lingers:
+        if not run.has_stuck_handlers:
             runner.close()
 
 
@@ -201,12 +205,15 @@ def _refuse_memory(app: Tidewheel, processes: int) -> None:
         )
 
 
-def _could_not_start(ctx: click.Context, error: Exception) -> error_output.LoadFailure:
+def _could_not_start(ctx: click.Context, error: Exception) -> error_output.AppLoadError:
     """The same error with an exit code that tells the parent not to try again."""
     if isinstance(error, click.ClickException):
         message, code = error.format_message(), error.exit_code
-        cause = error.cause if isinstance(error, error_output.LoadFailure) else None
+        cause = error.cause if isinstance(error, error_output.AppLoadError) else None
     else:
-        message, code = str(error), error_output.exit_code(error) if isinstance(error, TidewheelError) else 1
+        message, code = (
+            str(error),
+            error_output.exit_code_of(error) if isinstance(error, TidewheelError) else 1,
+        )
         cause = error if error_output.wants_traceback(ctx) else None
-    return error_output.LoadFailure(message, error_output.BEFORE_START + code, cause)
+    return error_output.AppLoadError(message, error_output.EXIT_START_FAILED_FLAG + code, cause)

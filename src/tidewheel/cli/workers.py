@@ -17,7 +17,7 @@ SLOW_LOOP_SECONDS: Final = 0.5
 """An event loop that is this late is shown in yellow: a handler blocks it."""
 
 _COLUMNS: Final = (
-    Column("name", first=True),
+    Column("name", shrink_first=True),
     Column("seen"),
     Column("running", "right"),
     Column("claimed", "right"),
@@ -75,16 +75,16 @@ def _cells(worker: WorkerInfo) -> list[Cell]:
         Cell(worker.name),
         Cell(
             f"missing for {ago}" if worker.missing else f"{ago} ago",
-            plain=worker.seen_at.isoformat(),
+            plain_text=worker.seen_at.isoformat(),
             style="red" if worker.missing else "green",
         ),
         Cell(f"{worker.running}/{worker.concurrency}", style="cyan" if worker.running else ""),
-        Cell(f"{worker.claimed:,}", plain=str(worker.claimed)),
+        Cell(f"{worker.claimed:,}", plain_text=str(worker.claimed)),
         Cell(str(worker.stuck), style="red" if worker.degraded else ""),
-        Cell(formats.duration(lag), plain=str(lag), style="yellow" if lag >= SLOW_LOOP_SECONDS else ""),
-        Cell(f"{worker.ran:,}", plain=str(worker.ran)),
-        Cell(f"{worker.failed:,}", plain=str(worker.failed), style="red" if worker.failed else ""),
-        Cell(formats.duration(up), plain=worker.started_at.isoformat()),
+        Cell(formats.duration(lag), plain_text=str(lag), style="yellow" if lag >= SLOW_LOOP_SECONDS else ""),
+        Cell(f"{worker.ran:,}", plain_text=str(worker.ran)),
+        Cell(f"{worker.failed:,}", plain_text=str(worker.failed), style="red" if worker.failed else ""),
+        Cell(formats.duration(up), plain_text=worker.started_at.isoformat()),
         Cell(worker.host),
         Cell(str(worker.pid)),
         Cell(worker.version),

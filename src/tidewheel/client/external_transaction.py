@@ -10,17 +10,17 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar
 
-from tidewheel.client.drivers import borrow
-from tidewheel.client.drivers.base import AsyncBorrowed, Borrowed
-from tidewheel.client.job_handle import Fresh, Job
+from tidewheel.client.drivers import wrap_connection
+from tidewheel.client.drivers.base import AsyncExternalConnection, ExternalConnection
+from tidewheel.client.job_handle import EnqueuedJob, Job
 from tidewheel.core.model import Enqueued, NewJob
 from tidewheel.errors import InvalidInput, StoreUnavailable
-from tidewheel.stores.external_transaction import Joined, Untold, Work
+from tidewheel.stores.external_transaction import ExternalEnqueueResult, TransactionSteps, UncommittedEnqueue
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
     from tidewheel.client.sync.blocking_jobs import BlockingJob
-    from tidewheel.tasks.options import Template
+    from tidewheel.tasks.options import JobTemplate
     from tidewheel.tasks.task import Task
 
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 _log = logging.getLogger("tidewheel")
 
-_TRIES: Final = 5
+_MAX_TRIES: Final = 5
 """How often a job is offered again whose duplicate vanished before it could be read."""
 
 
@@ -42,7 +42,7 @@ class AsyncConnection(Protocol):
 class UsingTask(Generic[P, R]):
     """A task on a connection whose calls block. Made by :meth:`Task.using`."""
 
-    def __init__(self, task: Task[P, R], template: Template, borrowed: Borrowed) -> None:
+    def __init__(self, task: Task[P, R], template: JobTemplate, borrowed: ExternalConnection) -> None:
         self._task = task
         self._template = template
         self._borrowed = borrowed
@@ -53,18 +53,18 @@ class UsingTask(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
         """Make a job of this call, as part of the connection's transaction."""
         job = self._task.job_for_call(self._template, args, kwargs)
-        return _write(self._task.app, (job,), self._borrowed)[0]
+        return _enqueue(self._task.app, (job,), self._borrowed)[0]
 
     def enqueue_many(self, payloads: Iterable[Any]) -> list[BlockingJob[R]]:
         """One job for each payload, handles in the same order. See ``Task.enqueue_many``."""
         jobs = self._task.jobs_for_payloads(self._template, payloads)
-        return _write(self._task.app, jobs, self._borrowed)
+        return _enqueue(self._task.app, jobs, self._borrowed)
 
 
 class AsyncUsingTask(Generic[P, R]):
     """A task on a connection whose calls are awaited. Made by :meth:`Task.using`."""
 
-    def __init__(self, task: Task[P, R], template: Template, borrowed: AsyncBorrowed) -> None:
+    def __init__(self, task: Task[P, R], template: JobTemplate, borrowed: AsyncExternalConnection) -> None:
         self._task = task
         self._template = template
         self._borrowed = borrowed
@@ -75,59 +75,63 @@ class AsyncUsingTask(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job of this call, as part of the connection's transaction."""
         job = self._task.job_for_call(self._template, args, kwargs)
-        return (await _write_async(self._task.app, (job,), self._borrowed))[0]
+        return (await _enqueue_async(self._task.app, (job,), self._borrowed))[0]
 
     async def enqueue_many(self, payloads: Iterable[Any]) -> list[Job[R]]:
         """One job for each payload, handles in the same order. See ``Task.enqueue_many``."""
         jobs = self._task.jobs_for_payloads(self._template, payloads)
-        return await _write_async(self._task.app, jobs, self._borrowed)
+        return await _enqueue_async(self._task.app, jobs, self._borrowed)
 
 
-def bind(task: Task[P, R], template: Template, connection: object) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
+def bind_task(
+    task: Task[P, R], template: JobTemplate, connection: object
+) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
     """The task on this connection, whatever kind it is."""
-    borrowed = borrow(connection)
-    if isinstance(borrowed, AsyncBorrowed):
+    borrowed = wrap_connection(connection)
+    if isinstance(borrowed, AsyncExternalConnection):
         return AsyncUsingTask(task, template, borrowed)
     return UsingTask(task, template, borrowed)
 
 
-def write_using(
+def enqueue_externally(
     app: Tidewheel, jobs: Sequence[NewJob], connection: object
 ) -> list[BlockingJob[Any]] | Coroutine[Any, Any, list[Job[Any]]]:
     """Checked jobs on this connection: their handles, or a coroutine of them."""
-    borrowed = borrow(connection)
-    if isinstance(borrowed, AsyncBorrowed):
-        return _write_async(app, jobs, borrowed)
-    return _write(app, jobs, borrowed)
+    borrowed = wrap_connection(connection)
+    if isinstance(borrowed, AsyncExternalConnection):
+        return _enqueue_async(app, jobs, borrowed)
+    return _enqueue(app, jobs, borrowed)
 
 
-def first_of(
+def first_handle(
     handles: list[BlockingJob[Any]] | Coroutine[Any, Any, list[Job[Any]]],
 ) -> BlockingJob[Any] | Coroutine[Any, Any, Job[Any]]:
     """Of a single job."""
-    return handles[0] if isinstance(handles, list) else _first_of(handles)
+    return handles[0] if isinstance(handles, list) else _first_handle(handles)
 
 
-async def _first_of(handles: Coroutine[Any, Any, list[Job[Any]]]) -> Job[Any]:
+async def _first_handle(handles: Coroutine[Any, Any, list[Job[Any]]]) -> Job[Any]:
     return (await handles)[0]
 
 
-def _write(app: Tidewheel, jobs: Sequence[NewJob], borrowed: Borrowed) -> list[BlockingJob[Any]]:
-    handles, untold = borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
-    _announce(app, untold)
+def _enqueue(app: Tidewheel, jobs: Sequence[NewJob], borrowed: ExternalConnection) -> list[BlockingJob[Any]]:
+    handles, untold = borrowed.run_steps(_enqueue_steps(app, jobs, borrowed.dialect))
+    _notify_on_commit(app, untold)
     return [handle.sync for handle in handles]
 
 
-async def _write_async(app: Tidewheel, jobs: Sequence[NewJob], borrowed: AsyncBorrowed) -> list[Job[Any]]:
-    handles, untold = await borrowed.carry_out(_writing(app, jobs, borrowed.dialect))
-    _announce(app, untold)
+async def _enqueue_async(
+    app: Tidewheel, jobs: Sequence[NewJob], borrowed: AsyncExternalConnection
+) -> list[Job[Any]]:
+    handles, untold = await borrowed.run_steps(_enqueue_steps(app, jobs, borrowed.dialect))
+    _notify_on_commit(app, untold)
     return handles
 
 
-def _writing(
+def _enqueue_steps(
     app: Tidewheel, jobs: Sequence[NewJob], dialect: str
-) -> Work[tuple[list[Job[Any]], list[Untold]]]:
-    joiner = app.joiner
+) -> TransactionSteps[tuple[list[Job[Any]], list[UncommittedEnqueue]]]:
+    joiner = app.external_transaction
     if dialect != joiner.dialect:
         raise InvalidInput(
             f"this connection is to {dialect}, and the app's jobs are in {joiner.dialect}; use a connection "
@@ -139,42 +143,48 @@ def _writing(
             "a job of a task that is not durable is in no database, so it cannot be part of a transaction"
         )
     handles: list[Job[Any]] = []
-    untold: list[Untold] = []
+    untold: list[UncommittedEnqueue] = []
     if jobs:
         joined = yield from (
-            joiner.enqueue(jobs) if app.telemetry.off else app.telemetry.join(joiner.enqueue, jobs)
+            joiner.enqueue(jobs)
+            if app.telemetry.off
+            else app.telemetry.join_transaction(joiner.enqueue, jobs)
         )
-        untold.extend(joined.untold)
-        for job, answer in zip(jobs, joined.answers, strict=True):
+        untold.extend(joined.uncommitted)
+        for job, answer in zip(jobs, joined.enqueued, strict=True):
             handle = yield from _handle(app, job, answer, joined, untold)
             handles.append(handle)
-    if app.after_using is not None:
-        app.after_using(handles)
+    if app.after_external_enqueue is not None:
+        app.after_external_enqueue(handles)
     return handles, untold
 
 
 def _handle(
-    app: Tidewheel, job: NewJob, answer: Enqueued, joined: Joined, untold: list[Untold]
-) -> Work[Job[Any]]:
+    app: Tidewheel,
+    job: NewJob,
+    answer: Enqueued,
+    joined: ExternalEnqueueResult,
+    untold: list[UncommittedEnqueue],
+) -> TransactionSteps[Job[Any]]:
     """The new job, or the one that holds its key. Where that has just been pruned, it is offered again."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         if not answer.duplicate:
-            return Job(app, Fresh(job, answer))
-        record = joined.holders.get(answer.job_id)
+            return Job(app, EnqueuedJob(job, answer))
+        record = joined.key_holders.get(answer.job_id)
         if record is not None:
             return Job(app, record, duplicate=True, replaced=answer.replaced)
-        joined = yield from app.joiner.enqueue((job,))
-        untold.extend(joined.untold)
-        (answer,) = joined.answers
+        joined = yield from app.external_transaction.enqueue((job,))
+        untold.extend(joined.uncommitted)
+        (answer,) = joined.enqueued
     raise StoreUnavailable(
-        f"a job's key is taken and freed again and again; given up after {_TRIES} tries, try again"
+        f"a job's key is taken and freed again and again; given up after {_MAX_TRIES} tries, try again"
     )
 
 
-def _announce(app: Tidewheel, untold: Iterable[Untold]) -> None:
+def _notify_on_commit(app: Tidewheel, untold: Iterable[UncommittedEnqueue]) -> None:
     for one in untold:
         try:
-            app.announce(one)
+            app.notify_on_commit(one)
         except Exception as error:
             # The jobs are written, and whoever polls finds them; a program that ends starts no threads.
             _log.debug("the end of a transaction will not be told: %s", error)

@@ -18,12 +18,12 @@ from tidewheel.errors import WrongState
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.stores.protocol import OpenTransaction
+    from tidewheel.stores.protocol import HandlerTransaction
     from tidewheel.tasks.context import Context
 
 T = TypeVar("T")
 
-running: ContextVar[Context | None] = ContextVar("tidewheel_running", default=None)
+current_handler: ContextVar[Context | None] = ContextVar("tidewheel_running", default=None)
 """The context of the handler that this code is called by, where it asked for one."""
 
 
@@ -33,25 +33,25 @@ class Transaction:
     __slots__ = ("_begin", "_ended", "_loop", "_opening", "_reports")
 
     def __init__(
-        self, begin: Callable[[], Awaitable[OpenTransaction]], loop: asyncio.AbstractEventLoop
+        self, begin: Callable[[], Awaitable[HandlerTransaction]], loop: asyncio.AbstractEventLoop
     ) -> None:
         self._begin = begin
         self._loop = loop  # the worker's; connections belong there
-        self._opening: asyncio.Future[OpenTransaction] | None = None
+        self._opening: asyncio.Future[HandlerTransaction] | None = None
         self._ended = False
         self._reports: dict[str, Report] = {}  # by what they are about
 
     async def execute(self, statement: str, *values: Any) -> int:
         """Run a statement; how many rows it changed."""
-        return await self._there(self._execute(statement, values))
+        return await self._on_worker_loop(self._execute(statement, values))
 
     async def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement once for each row of values."""
-        await self._there(self._execute_many(statement, [tuple(row) for row in rows]))
+        await self._on_worker_loop(self._execute_many(statement, [tuple(row) for row in rows]))
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """All rows of a query; each is read by position and by name."""
-        return await self._there(self._fetch(statement, values))
+        return await self._on_worker_loop(self._fetch(statement, values))
 
     async def fetchrow(self, statement: str, *values: Any) -> Any:
         """The first row; None when there is none."""
@@ -68,7 +68,7 @@ class Transaction:
 
         It is inside the transaction, and must not end it. On SQLite ``WrongState``: all is said here.
         """
-        return await self._there(self._raw())
+        return await self._on_worker_loop(self._raw())
 
     @property
     def is_open(self) -> bool:
@@ -87,13 +87,13 @@ class Transaction:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Jobs that exist once the job at hand is completed."""
-        return await self._there(self._enqueue(jobs))
+        return await self._on_worker_loop(self._enqueue(jobs))
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
         """A job as seen from inside."""
-        return await self._there(self._get(job_id, tenant))
+        return await self._on_worker_loop(self._get(job_id, tenant))
 
-    def keep(self, report: Report) -> None:
+    def keep_report(self, report: Report) -> None:
         """Write this with the end, where only the last about anything is of interest."""
         if report.step is not None:
             about = f"step {report.step.name}"
@@ -120,15 +120,15 @@ class Transaction:
         if not opening.cancelled() and opening.exception() is None:
             await opening.result().roll_back()
 
-    async def _opened(self) -> OpenTransaction:
+    async def _opened(self) -> HandlerTransaction:
         opening = self._opening
         if opening is None:
             opening = self._opening = asyncio.ensure_future(self._begin())
-            opening.add_done_callback(self._look_at)
+            opening.add_done_callback(self._check_opening)
         # Shielded: of several who wait for it, one that gives up must not take it from the others.
         return await asyncio.shield(opening)
 
-    def _look_at(self, opening: asyncio.Future[OpenTransaction]) -> None:
+    def _check_opening(self, opening: asyncio.Future[HandlerTransaction]) -> None:
         """One that failed is told to whoever waits, and is none: the next statement tries again."""
         if opening.cancelled() or opening.exception() is not None:
             self._opening = None
@@ -151,7 +151,7 @@ class Transaction:
     async def _get(self, job_id: UUID, tenant: str | None) -> JobRecord | None:
         return await (await self._opened()).get(job_id, tenant=tenant)
 
-    async def _there(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _on_worker_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """On the worker's event loop, from whichever this is: blocking calls come from one of their own."""
         if asyncio.get_running_loop() is self._loop:
             return await coroutine
@@ -188,15 +188,15 @@ class BlockingTransaction:
         return self._context.wait_for(self._transaction.fetchval(statement, *values))
 
 
-def joined(app: Tidewheel) -> Transaction | None:
+def current_transaction(app: Tidewheel) -> Transaction | None:
     """The open transaction that what this code does with ``app`` is part of."""
-    context = running.get()
-    return None if context is None else context.transaction_with(app)
+    context = current_handler.get()
+    return None if context is None else context.transaction_for(app)
 
 
-def refuse_inside(app: Tidewheel, verb: str) -> None:
+def refuse_in_transaction(app: Tidewheel, verb: str) -> None:
     """For verbs that cannot be part of a handler's transaction, and on SQLite would wait for its end."""
-    if joined(app) is not None:
+    if current_transaction(app) is not None:
         raise WrongState(
             f"{verb} cannot be part of this handler's open transaction; call it before ctx.transaction is "
             "first used, or from a job that is enqueued here"

@@ -1,6 +1,7 @@
 """Read one job, and do the operator's verbs to it: requeue, cancel, take back, delete.
 
-A job that is out of view is absent: ``get`` raises ``JobNotFound`` for it, and no verb reaches it.
+A job that is out of view is absent: ``get_visible_job`` raises ``JobNotFound`` for it, and no verb reaches
+it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from uuid import UUID
 
 from msgspec import structs
 
-from tidewheel.client.visibility import in_view, relatives
-from tidewheel.core.model import JobRecord, State, Verdict
+from tidewheel.client.visibility import is_visible, visible_relatives
+from tidewheel.core.model import ActionResult, JobRecord, State
 from tidewheel.core.security_context import row_filter
 from tidewheel.errors import JobNotFound, WrongState
 from tidewheel.stores.protocol import Store
 
-VERBS: Final = ("requeue", "cancel", "take-back", "delete")
+ACTIONS: Final = ("requeue", "cancel", "take-back", "delete")
 
 
 REMEDIES: Final = {
@@ -27,7 +28,7 @@ REMEDIES: Final = {
 """What helps where a verb leaves jobs of a state alone."""
 
 
-MAX_TRIES: Final = 5
+MAX_ACTION_TRIES: Final = 5
 """How often a verb is tried on a job that changes its state meanwhile."""
 
 
@@ -39,18 +40,18 @@ ALLOWED_STATES: Final = {
 }
 
 
-async def get(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
+async def get_visible_job(store: Store, job_id: UUID, tenant: str | None) -> JobRecord:
     """One job of this tenant (None = any) with its bodies, or ``JobNotFound``, as for one out of view."""
     record = await store.get(job_id, tenant=tenant)
-    if record is None or not await in_view(store, record):
-        raise not_found(job_id)
+    if record is None or not await is_visible(store, record):
+        raise job_not_found(job_id)
     if record.after and row_filter() is not None:
-        return structs.replace(record, after=await relatives(store, record.after, tenant))
+        return structs.replace(record, after=await visible_relatives(store, record.after, tenant))
     return record
 
 
-async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
-    """Do one of ``VERBS`` to one job; False when a running one was only asked to stop.
+async def apply_action(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool:
+    """Do one of ``ACTIONS`` to one job; False when a running one was only asked to stop.
 
     Under a row filter the job is looked at first, and left alone unless the verb is possible in the state
     that was seen. The job may change between the look and the verb, but of what a filter can ask only its
@@ -68,33 +69,35 @@ async def act(store: Store, verb: str, job_id: UUID, tenant: str | None) -> bool
             )
 
     if row_filter() is not None:
-        check_state(await get(store, job_id, tenant))
-    for _ in range(MAX_TRIES):
+        check_state(await get_visible_job(store, job_id, tenant))
+    for _ in range(MAX_ACTION_TRIES):
         (verdict,) = await store_verb(store, verb)([job_id], tenant=tenant)
         match verdict:
-            case Verdict.DONE:
+            case ActionResult.DONE:
                 return True
-            case Verdict.REQUESTED:
+            case ActionResult.REQUESTED:
                 return False
-            case Verdict.NOT_FOUND:
-                raise not_found(job_id)
-            case Verdict.KEY_TAKEN:
+            case ActionResult.NOT_FOUND:
+                raise job_not_found(job_id)
+            case ActionResult.KEY_TAKEN:
                 raise WrongState(
                     f"job {job_id} cannot be requeued while another job holds its key; "
                     "wait for that job, or cancel or delete it first"
                 )
-            case Verdict.WRONG_STATE:
-                check_state(await get(store, job_id, tenant))
+            case ActionResult.WRONG_STATE:
+                check_state(await get_visible_job(store, job_id, tenant))
                 # Its state changed between the verb and the look: the verb can succeed now.
-    raise WrongState(f"job {job_id} changed its state during {MAX_TRIES} tries to {verb} it; try again")
+    raise WrongState(
+        f"job {job_id} changed its state during {MAX_ACTION_TRIES} tries to {verb} it; try again"
+    )
 
 
-def not_found(job_id: UUID) -> JobNotFound:
+def job_not_found(job_id: UUID) -> JobNotFound:
     return JobNotFound(f"there is no job {job_id}; it may have been deleted, or pruned after its retention")
 
 
 class StoreVerb(Protocol):
-    def __call__(self, job_ids: Sequence[UUID], *, tenant: str | None) -> Awaitable[list[Verdict]]: ...
+    def __call__(self, job_ids: Sequence[UUID], *, tenant: str | None) -> Awaitable[list[ActionResult]]: ...
 
 
 def store_verb(store: Store, verb: str) -> StoreVerb:

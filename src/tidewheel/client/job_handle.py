@@ -29,12 +29,12 @@ from tidewheel.core.model import (
 from tidewheel.core.security_context import (
     SecurityContext,
     acting_as,
-    context_in_force,
-    tenant_in_question,
+    current_context,
+    effective_tenant,
 )
 from tidewheel.core.timeline import TimelineEntry, timeline
-from tidewheel.core.urls import over_http
-from tidewheel.stores.protocol import MAX_DEPENDENTS
+from tidewheel.core.urls import is_http_url
+from tidewheel.stores.bounds import MAX_DEPENDENTS
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -72,23 +72,23 @@ class Step:
         return (self.finished_at - self.started_at).total_seconds()
 
 
-class Fresh(Struct, frozen=True, gc=False):
+class EnqueuedJob(Struct, frozen=True, gc=False):
     """A job just written: what was asked for, and what the store made of it."""
 
     job: NewJob
-    answer: Enqueued
+    result: Enqueued
 
     @property
     def id(self) -> UUID:
-        return self.answer.job_id
+        return self.result.job_id
 
     @property
     def number(self) -> int:
-        return self.answer.number
+        return self.result.number
 
     def record(self) -> JobRecord:
         """The job as the store would show it, without asking again."""
-        job, answer = self.job, self.answer
+        job, answer = self.job, self.result
         return JobRecord(
             id=answer.job_id,
             number=answer.number,
@@ -129,10 +129,15 @@ class Job(Generic[R]):
     """Whether that job took over the new payload (``on_duplicate="replace"``)."""
 
     def __init__(
-        self, app: Tidewheel, seen: JobRecord | Fresh, *, duplicate: bool = False, replaced: bool = False
+        self,
+        app: Tidewheel,
+        seen: JobRecord | EnqueuedJob,
+        *,
+        duplicate: bool = False,
+        replaced: bool = False,
     ) -> None:
         self._app = app
-        self._seen = seen
+        self._record = seen
         self.duplicate = duplicate
         self.replaced = replaced
 
@@ -149,9 +154,9 @@ class Job(Generic[R]):
     @property
     def record(self) -> JobRecord:
         """Everything the store said, in its own units."""
-        seen = self._seen
-        if isinstance(seen, Fresh):  # put together when it is asked for: many who enqueue never do
-            seen = self._seen = seen.record()
+        seen = self._record
+        if isinstance(seen, EnqueuedJob):  # put together when it is asked for: many who enqueue never do
+            seen = self._record = seen.record()
         return seen
 
     # -- what it is -------------------------------------------------------------------------------------
@@ -159,12 +164,12 @@ class Job(Generic[R]):
     @property
     def id(self) -> UUID:
         """Time-ordered and unique (UUIDv7)."""
-        return self._seen.id
+        return self._record.id
 
     @property
     def number(self) -> int:
         """Store-wide, in enqueue order."""
-        return self._seen.number
+        return self._record.number
 
     @property
     def topic(self) -> str:
@@ -359,51 +364,51 @@ class Job(Generic[R]):
         Raises ``JobFailed`` or ``JobCancelled`` when it ended so, ``ResultTimeout`` after ``timeout`` seconds
         (the job goes on), ``JobNotFound`` when it has been deleted.
         """
-        with self._for_its_owner():
+        with self._as_owner():
             return cast("R", await self._app.result(self.id, timeout))
 
     async def refresh(self) -> Job[R]:
         """Look again, bodies included. ``JobNotFound`` when the job is gone."""
-        with self._for_its_owner():
-            self._seen = (await self._app.get(self.id)).record
+        with self._as_owner():
+            self._record = (await self._app.get(self.id)).record
         return self
 
     async def dependents(self, limit: int = MAX_DEPENDENTS) -> Dependents:
         """The jobs that run after it, lowest number first and at most 200, and how many there are."""
-        with self._for_its_owner():
-            tenant = tenant_in_question(uuids=self._app.settings.tenant_uuids)
-            return await visibility.dependents(self._app.store, self.id, limit, tenant)
+        with self._as_owner():
+            tenant = effective_tenant(uuids=self._app.settings.tenant_uuids)
+            return await visibility.visible_dependents(self._app.store, self.id, limit, tenant)
 
     async def cancel(self) -> bool:
         """Cancel it: True when it ended at once, False when its worker has been asked to stop."""
-        with self._for_its_owner():
+        with self._as_owner():
             ended = await self._app.cancel(self.id)
         await self.refresh()
         return ended
 
     async def take_back(self) -> None:
         """Take it from its holder: it is pending again, and the attempt is not counted."""
-        with self._for_its_owner():
+        with self._as_owner():
             await self._app.take_back(self.id)
         await self.refresh()
 
     async def requeue(self) -> None:
         """Run a failed or cancelled job again: attempts from 1, after its finished steps and checkpoint."""
-        with self._for_its_owner():
+        with self._as_owner():
             await self._app.requeue(self.id)
         await self.refresh()
 
     async def delete(self) -> None:
         """Remove it with everything that belongs to it. A running job is refused."""
-        with self._for_its_owner():
+        with self._as_owner():
             await self._app.delete(self.id)
 
-    def _for_its_owner(self) -> AbstractContextManager[object]:
+    def _as_owner(self) -> AbstractContextManager[object]:
         """Code that acts for all tenants asks for the job's own: row-level security may hold it to one.
 
         Over HTTP the token says whose jobs there are, and whose a new one is has not been told.
         """
-        if context_in_force() is not None or over_http(self._app.url):
+        if current_context() is not None or is_http_url(self._app.url):
             return nullcontext()
         return acting_as(SecurityContext(self.tenant, allow_root=True))
 

@@ -20,12 +20,13 @@ from tidewheel.core import payload
 from tidewheel.core.model import JobRecord, State
 from tidewheel.core.security_context import row_filter
 from tidewheel.errors import JobCancelled, JobFailed, JobNotFound, NotOpen, ResultTimeout, StoreUnavailable
-from tidewheel.stores.protocol import MAX_BATCH, Store, Wakeups
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import Store, Wakeups
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.connections import Connection
-    from tidewheel.stores.memory.local_store import LaneStore
+    from tidewheel.client.connections import LoopConnection
+    from tidewheel.stores.memory.local_store import LocalStore
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class ResultWaiter:
         self._poll_interval = poll_interval
         self._waiting: dict[tuple[str | None, UUID], set[asyncio.Future[None]]] = {}  # by tenant and job
         self._task: asyncio.Task[None] | None = None
-        self._hints: Wakeups | None = None
+        self._wakeups: Wakeups | None = None
 
     async def wait(self, job_id: UUID, timeout: float | None, tenant: str | None) -> bool:
         """True when the job is final, False after ``timeout`` seconds; ``JobNotFound`` when this tenant
@@ -58,8 +59,8 @@ class ResultWaiter:
             self._waiting.setdefault(one, set()).add(future)
         if self._task is None:
             self._task = asyncio.create_task(self._watch(), name="tidewheel-results")
-        elif self._hints is not None:
-            self._hints.nudge()  # the newcomer may be finished already
+        elif self._wakeups is not None:
+            self._wakeups.nudge()  # the newcomer may be finished already
         try:
             await asyncio.wait((future,), timeout=timeout)
             if not future.done():
@@ -81,12 +82,12 @@ class ResultWaiter:
         if task is not None:
             task.cancel()
             await asyncio.wait((task,))
-        self._end_all(NotOpen("the app was closed while this result was awaited"))
+        self._fail_all(NotOpen("the app was closed while this result was awaited"))
 
     async def _watch(self) -> None:
         try:
             async with self.store.wakeups(finished=True) as hints:
-                self._hints = hints
+                self._wakeups = hints
                 while self._waiting:
                     began = time.monotonic()
                     await self._look()
@@ -97,9 +98,9 @@ class ResultWaiter:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # handed to every caller: there is nobody else to tell
-            self._end_all(error)
+            self._fail_all(error)
         finally:
-            self._hints = None
+            self._wakeups = None
             if self._task is asyncio.current_task():
                 self._task = None
 
@@ -119,11 +120,11 @@ class ResultWaiter:
         states = await self.store.states(job_ids, tenant=tenant)
         for job_id, state in zip(job_ids, states, strict=True):
             if state is None:
-                self._end((tenant, job_id), job_actions.not_found(job_id))
+                self._resolve((tenant, job_id), job_actions.job_not_found(job_id))
             elif state.final:
-                self._end((tenant, job_id), None)
+                self._resolve((tenant, job_id), None)
 
-    def _end(self, wanted: tuple[str | None, UUID], error: Exception | None) -> None:
+    def _resolve(self, wanted: tuple[str | None, UUID], error: Exception | None) -> None:
         for future in self._waiting.pop(wanted, ()):
             if future.done():
                 continue
@@ -132,31 +133,31 @@ class ResultWaiter:
             else:
                 future.set_exception(error)
 
-    def _end_all(self, error: Exception) -> None:
+    def _fail_all(self, error: Exception) -> None:
         for wanted in list(self._waiting):
-            self._end(wanted, error)
+            self._resolve(wanted, error)
 
 
-LOOK_SECONDS: Final = 5.0
+FINAL_READ_SECONDS: Final = 5.0
 """How long a look at a job may take when the time to wait for it is over: a store that hangs must not keep
 whoever said how long."""
 
 
 async def wait_for_result(
-    app: Tidewheel, connection: Connection, wanted: UUID, seconds: float | None, tenant: str | None
+    app: Tidewheel, connection: LoopConnection, wanted: UUID, seconds: float | None, tenant: str | None
 ) -> Any:
     """What a job's handler returned, once it has finished."""
-    lane = app.lane.holder(wanted)
+    lane = app.lane.store_with(wanted)
     store = lane or connection.store
     loop = asyncio.get_running_loop()
     started = loop.time()
 
     async def look() -> JobRecord:
         if seconds is None:
-            return await job_actions.get(store, wanted, tenant)
+            return await job_actions.get_visible_job(store, wanted, tenant)
         try:
-            async with asyncio.timeout(max(LOOK_SECONDS, seconds - (loop.time() - started))):
-                return await job_actions.get(store, wanted, tenant)
+            async with asyncio.timeout(max(FINAL_READ_SECONDS, seconds - (loop.time() - started))):
+                return await job_actions.get_visible_job(store, wanted, tenant)
         except TimeoutError:
             raise ResultTimeout(
                 f"whether job {wanted} finished within {seconds:g} s is not known: the store does not answer"
@@ -171,12 +172,12 @@ async def wait_for_result(
         ended = remaining != 0 and await results.wait(wanted, remaining, tenant)
         record = await look()
         if record.state.final:
-            return result_of(app, record, lane)
+            return decode_job_result(app, record, lane)
         if not ended:  # otherwise it was final and has been requeued since: wait on
             raise ResultTimeout(f"job {wanted} did not finish within {seconds:g} s; it goes on")
 
 
-def result_of(app: Tidewheel, record: JobRecord, lane: LaneStore | None) -> Any:
+def decode_job_result(app: Tidewheel, record: JobRecord, lane: LocalStore | None) -> Any:
     """What the handler of a finished job returned, or ``JobFailed`` or ``JobCancelled``."""
     error = record.newest_error
     if record.state is State.FAILED:

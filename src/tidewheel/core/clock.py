@@ -12,6 +12,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+HOUR: Final = 3600.0
+
+
 MICROSECONDS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,5 +62,5 @@ def seconds_to_microseconds(seconds: float) -> int:
 DAY: Final = 86_400.0
 
 
-LONGEST: Final = 36_525 * DAY
+MAX_SECONDS: Final = 36_525 * DAY
 """The longest duration anything may be given: a hundred years."""

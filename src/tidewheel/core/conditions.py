@@ -1,6 +1,6 @@
 """Conditions on jobs, as values: what a filter or an access rule means. No I/O.
 
-A store turns what is about columns into SQL; :func:`holds` says the same about one job in Python. Both must
+A store turns what is about columns into SQL; :func:`matches` says the same about one job in Python. Both must
 answer alike, so the meaning is kept simple:
 
 * There is true and false, nothing else. A text that is missing is the empty text. A number or a time that is
@@ -18,14 +18,14 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 from tidewheel.core import fingerprints, payload
-from tidewheel.core.model import AttemptRecord, BodyFormat, JobFilter, Shown, State
+from tidewheel.core.model import AttemptRecord, BodyFormat, DerivedState, JobFilter, State
 from tidewheel.core.names import check_text, shorten
 from tidewheel.errors import InvalidInput, InvalidPayload
 
 MAX_VALUE_LENGTH: Final = 1000
 """Longest text to compare with, or to look for."""
 
-_fingerprint = re.compile(rf"[0-9a-f]{{{fingerprints.LENGTH}}}", re.ASCII)
+_fingerprint = re.compile(rf"[0-9a-f]{{{fingerprints.FINGERPRINT_LENGTH}}}", re.ASCII)
 
 
 class Field(StrEnum):
@@ -106,7 +106,7 @@ class Compare:
 class InState:
     """In this state at the moment of asking, derived ones included."""
 
-    state: State | Shown
+    state: State | DerivedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class ComparePayload:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldsText:
+class ContainsText:
     """A text in any of the kept errors, or in those or the payload as it is stored."""
 
     text: str
@@ -130,7 +130,7 @@ class HoldsText:
 
 
 @dataclass(frozen=True, slots=True)
-class LastErrorHolds:
+class LastErrorContains:
     """A text in the last error, ``code: message``, which is the final one of a job that failed."""
 
     text: str
@@ -149,7 +149,8 @@ class HasFingerprint:
         """Refuse what no error has: a mistyped one would select nothing, or everything when negated."""
         if _fingerprint.fullmatch(self.fingerprint) is None:
             raise InvalidInput(
-                f"fingerprint is {shorten(self.fingerprint)}; it must be {fingerprints.LENGTH} hexadecimal "
+                f"fingerprint is {shorten(self.fingerprint)}; it must be {fingerprints.FINGERPRINT_LENGTH} "
+                "hexadecimal "
                 "digits, as `tidewheel why failed` prints them"
             )
 
@@ -173,22 +174,22 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
 
-Leaf: TypeAlias = Compare | InState | ComparePayload | HoldsText | LastErrorHolds | HasFingerprint
+Leaf: TypeAlias = Compare | InState | ComparePayload | ContainsText | LastErrorContains | HasFingerprint
 Condition: TypeAlias = Leaf | Not | AllOf | AnyOf
 
 ALWAYS: Final = AllOf(())
 NEVER: Final = AnyOf(())
 
-_OF_LANES: Final = frozenset({Field.TENANT, Field.TOPIC, Field.TASK})
+_LANE_FIELDS: Final = frozenset({Field.TENANT, Field.TOPIC, Field.TASK})
 _STORED_AS: Final = {
-    Shown.DELAYED: State.PENDING,
-    Shown.RETRYING: State.PENDING,
-    Shown.BLOCKED: State.PENDING,
-    Shown.CLAIMED: State.RUNNING,
+    DerivedState.DELAYED: State.PENDING,
+    DerivedState.RETRYING: State.PENDING,
+    DerivedState.BLOCKED: State.PENDING,
+    DerivedState.CLAIMED: State.RUNNING,
 }
 
 
-class Judged(Protocol):
+class ConditionSubject(Protocol):
     """What conditions look at in a job, beside the columns that :class:`Field` names."""
 
     @property
@@ -256,12 +257,12 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
             yield condition
 
 
-def of_columns(condition: Condition) -> bool:
+def uses_only_columns(condition: Condition) -> bool:
     """Whether it can be told without a job's body and errors."""
     return all(isinstance(leaf, Compare | InState) for leaf in leaves(condition))
 
 
-def necessary(condition: Condition, *known: type[Leaf]) -> Condition:
+def necessary_condition(condition: Condition, *known: type[Leaf]) -> Condition:
     """What holds of every job that it holds of, and asks for nothing but leaves of these kinds.
 
     Whoever cannot see the rest leaves out with this what is no match whatever the rest says.
@@ -269,7 +270,7 @@ def necessary(condition: Condition, *known: type[Leaf]) -> Condition:
     return _approximate(condition, known, ALWAYS)
 
 
-def sufficient(condition: Condition, *known: type[Leaf]) -> Condition:
+def sufficient_condition(condition: Condition, *known: type[Leaf]) -> Condition:
     """Return a condition on leaves of these kinds alone that holds only where the given one does."""
     return _approximate(condition, known, NEVER)
 
@@ -286,48 +287,50 @@ def _approximate(condition: Condition, known: tuple[type[Leaf], ...], unknown: C
             return condition if isinstance(condition, known) else unknown
 
 
-def asked(where: JobFilter) -> Condition | None:
+def unindexed_condition(where: JobFilter) -> Condition | None:
     """What a filter asks beyond its fields that indexes serve; None when that is nothing."""
-    text = ALWAYS if where.text is None else HoldsText(where.text)
+    text = ALWAYS if where.text is None else ContainsText(where.text)
     condition = all_of(where.condition or ALWAYS, text)
     return None if condition == ALWAYS else condition
 
 
-def beyond(condition: Condition, *known: type[Leaf]) -> Condition:
-    """What is left to ask of a job that ``necessary`` holds of: the parts that ask for other leaves."""
+def remaining_condition(condition: Condition, *known: type[Leaf]) -> Condition:
+    """What is left to ask of a job that ``necessary_condition`` holds of: the parts that ask for other
+    leaves.
+    """
     parts = condition.parts if isinstance(condition, AllOf) else (condition,)
     return all_of(
         *(part for part in parts if not all(isinstance(leaf, known) for leaf in leaves(part))),
     )
 
 
-def decide(condition: Condition, tell: Callable[[Leaf], bool]) -> bool:
+def evaluate(condition: Condition, evaluate_leaf: Callable[[Leaf], bool]) -> bool:
     """Whether it is true, of a job of which ``tell`` knows the leaves."""
     match condition:
         case Not(part):
-            return not decide(part, tell)
+            return not evaluate(part, evaluate_leaf)
         case AllOf(parts):
-            return all(decide(part, tell) for part in parts)
+            return all(evaluate(part, evaluate_leaf) for part in parts)
         case AnyOf(parts):
-            return any(decide(part, tell) for part in parts)
+            return any(evaluate(part, evaluate_leaf) for part in parts)
         case _:
-            return tell(condition)
+            return evaluate_leaf(condition)
 
 
-def resolve(condition: Condition, tell: Callable[[Leaf], Condition]) -> Condition:
+def partially_evaluate(condition: Condition, replace_leaf: Callable[[Leaf], Condition]) -> Condition:
     """The condition for jobs of which something is known: ``tell`` says what each leaf becomes."""
     match condition:
         case Not(part):
-            return negate(resolve(part, tell))
+            return negate(partially_evaluate(part, replace_leaf))
         case AllOf(parts):
-            return all_of(*(resolve(part, tell) for part in parts))
+            return all_of(*(partially_evaluate(part, replace_leaf) for part in parts))
         case AnyOf(parts):
-            return any_of(*(resolve(part, tell) for part in parts))
+            return any_of(*(partially_evaluate(part, replace_leaf) for part in parts))
         case _:
-            return tell(condition)
+            return replace_leaf(condition)
 
 
-def for_state(condition: Condition, state: State) -> Condition:
+def simplify_for_state(condition: Condition, state: State) -> Condition:
     """What it asks of jobs in this stored state beside that. Derived states are still asked for."""
 
     def tell(leaf: Leaf) -> Condition:
@@ -340,10 +343,10 @@ def for_state(condition: Condition, state: State) -> Condition:
             return ALWAYS if leaf.state is state else NEVER
         return leaf if _STORED_AS[leaf.state] is state else NEVER
 
-    return resolve(condition, tell)
+    return partially_evaluate(condition, tell)
 
 
-def for_value(condition: Condition, field: Field, value: str) -> Condition:
+def simplify_for_value(condition: Condition, field: Field, value: str) -> Condition:
     """What it asks of jobs with this text in a column beside that."""
 
     def tell(leaf: Leaf) -> Condition:
@@ -351,46 +354,48 @@ def for_value(condition: Condition, field: Field, value: str) -> Condition:
             return leaf
         return ALWAYS if _compare_column(value, leaf.comparison, leaf.value, text=True) else NEVER
 
-    return resolve(condition, tell)
+    return partially_evaluate(condition, tell)
 
 
-def for_other_values(condition: Condition, field: Field) -> Condition:
+def simplify_for_other_values(condition: Condition, field: Field) -> Condition:
     """What it asks of jobs with a text in a column that it does not name."""
 
     def tell(leaf: Leaf) -> Condition:
         named = isinstance(leaf, Compare) and leaf.field is field and leaf.comparison is Comparison.EQUAL
         return NEVER if named else leaf
 
-    return resolve(condition, tell)
+    return partially_evaluate(condition, tell)
 
 
-def may_hold(condition: Condition) -> bool:
+def can_match(condition: Condition) -> bool:
     """Whether it can be true of any job, for all that is known without asking one."""
-    return necessary(condition) != NEVER
+    return necessary_condition(condition) != NEVER
 
 
-def of_counters(where: JobFilter) -> bool:
+def is_counted(where: JobFilter) -> bool:
     """Whether stores keep counters of exactly this: of tenants, lanes and stored states."""
     finer = (where.key, where.correlation_id, where.created_after, where.created_before)
-    if finer != (None,) * len(finer) or isinstance(where.state, Shown):
+    if finer != (None,) * len(finer) or isinstance(where.state, DerivedState):
         return False
     return all(
         isinstance(leaf.state, State)
         if isinstance(leaf, InState)
-        else isinstance(leaf, Compare) and leaf.field in _OF_LANES
-        for leaf in leaves(asked(where) or ALWAYS)
+        else isinstance(leaf, Compare) and leaf.field in _LANE_FIELDS
+        for leaf in leaves(unindexed_condition(where) or ALWAYS)
     )
 
 
-def of_topics(condition: Condition) -> bool:
+def depends_on_topic_only(condition: Condition) -> bool:
     """Whether it has all jobs of a tenant's topic or none of them."""
     return all(
         isinstance(leaf, Compare) and leaf.field in (Field.TOPIC, Field.TENANT) for leaf in leaves(condition)
     )
 
 
-def holds_for_topic(condition: Condition, tenant: str, topic: str) -> bool:
-    """Whether it is true of the jobs of a tenant's topic, for a condition that is ``of_topics``."""
+def matches_topic(condition: Condition, tenant: str, topic: str) -> bool:
+    """Whether it is true of the jobs of a tenant's topic, for a condition that is
+    ``depends_on_topic_only``.
+    """
     known = {Field.TENANT: tenant, Field.TOPIC: topic}
 
     def tell(leaf: Leaf) -> bool:
@@ -398,10 +403,10 @@ def holds_for_topic(condition: Condition, tenant: str, topic: str) -> bool:
             raise InvalidInput(f"{shorten(leaf)} is not about topics")
         return _compare_column(known[leaf.field], leaf.comparison, leaf.value, text=True)
 
-    return decide(condition, tell)
+    return evaluate(condition, tell)
 
 
-def holds(condition: Condition, job: Judged, now: int) -> bool:
+def matches(condition: Condition, job: ConditionSubject, now: int) -> bool:
     """Whether it is true of this job. What looks into bodies and errors needs a record that has them."""
 
     def tell(leaf: Leaf) -> bool:
@@ -409,30 +414,30 @@ def holds(condition: Condition, job: Judged, now: int) -> bool:
             case Compare(field, comparison, value):
                 return _compare_column(getattr(job, field), comparison, value, text=field.is_text)
             case InState(state):
-                return in_state(job, state, now)
+                return is_in_state(job, state, now)
             case ComparePayload():
                 return compare_payload(leaf, job.format, job.payload)
-            case HoldsText(text, in_payload):
-                return _holds_text(job, text, in_payload=in_payload)
-            case LastErrorHolds(text):
+            case ContainsText(text, in_payload):
+                return _contains_text(job, text, in_payload=in_payload)
+            case LastErrorContains(text):
                 return text in _last_error(job)
             case HasFingerprint(fingerprint):
-                return fingerprints.of_job(job.topic, job.task, job.error_summary) == fingerprint
+                return fingerprints.job_fingerprint(job.topic, job.task, job.error_summary) == fingerprint
         assert_never(leaf)
 
-    return decide(condition, tell)
+    return evaluate(condition, tell)
 
 
-def in_state(job: Judged, state: State | Shown, now: int) -> bool:
+def is_in_state(job: ConditionSubject, state: State | DerivedState, now: int) -> bool:
     """Whether a job is in a state to filter by. ``retrying`` and ``delayed`` may both be true of one."""
     match state:
-        case Shown.DELAYED:
+        case DerivedState.DELAYED:
             return job.state is State.PENDING and not job.blocked and job.run_at > now
-        case Shown.RETRYING:
+        case DerivedState.RETRYING:
             return job.state is State.PENDING and job.attempt > 0
-        case Shown.BLOCKED:
+        case DerivedState.BLOCKED:
             return job.state is State.PENDING and job.blocked > 0
-        case Shown.CLAIMED:
+        case DerivedState.CLAIMED:
             return job.state is State.RUNNING and job.started_at is None
         case _:
             return job.state is state
@@ -445,27 +450,27 @@ def _compare_column(found: Any, comparison: Comparison, value: Any, *, text: boo
         return bool(found == value)
     if found is None or value is None:
         return False
-    return _ordered(found, comparison, value)
+    return _compare_values(found, comparison, value)
 
 
 def compare_payload(asked_for: ComparePayload, body_format: BodyFormat, body: bytes | None) -> bool:
     """Whether it is true of a job with this body."""
     comparison, value = asked_for.comparison, asked_for.value
-    found = _at(body_format, body, asked_for.path)
+    found = _value_at(body_format, body, asked_for.path)
     if comparison is Comparison.EQUAL and value is None:
         return found is None
     if isinstance(found, str) and isinstance(value, str):
-        return found == value if comparison is Comparison.EQUAL else _ordered(found, comparison, value)
+        return found == value if comparison is Comparison.EQUAL else _compare_values(found, comparison, value)
     if isinstance(found, bool) or isinstance(value, bool):
         return comparison is Comparison.EQUAL and found is value
     if isinstance(found, int | float) and isinstance(value, int | float):
         if comparison is Comparison.EQUAL:
             return found == value
-        return comparison is not Comparison.CONTAINS and _ordered(found, comparison, value)
+        return comparison is not Comparison.CONTAINS and _compare_values(found, comparison, value)
     return False
 
 
-def _at(body_format: BodyFormat, body: bytes | None, path: Path) -> Any:
+def _value_at(body_format: BodyFormat, body: bytes | None, path: Path) -> Any:
     if body is None or body_format is not BodyFormat.JSON:
         return None
     try:
@@ -482,7 +487,7 @@ def _at(body_format: BodyFormat, body: bytes | None, path: Path) -> Any:
     return found
 
 
-def _ordered(found: Any, comparison: Comparison, value: Any) -> bool:
+def _compare_values(found: Any, comparison: Comparison, value: Any) -> bool:
     match comparison:
         case Comparison.EQUAL:
             return bool(found == value)
@@ -499,7 +504,7 @@ def _ordered(found: Any, comparison: Comparison, value: Any) -> bool:
     assert_never(comparison)
 
 
-def _holds_text(job: Judged, text: str, *, in_payload: bool) -> bool:
+def _contains_text(job: ConditionSubject, text: str, *, in_payload: bool) -> bool:
     if in_payload and job.payload is not None and text.encode() in job.payload:
         return True
     if text in (job.error_summary or ""):
@@ -507,7 +512,7 @@ def _holds_text(job: Judged, text: str, *, in_payload: bool) -> bool:
     return any(text in f"{kept.error.code}: {kept.error.message}" for kept in job.attempts)
 
 
-def _last_error(job: Judged) -> str:
+def _last_error(job: ConditionSubject) -> str:
     """The whole last error. A summary that belongs to no attempt, as of a cancelled job, is all there is."""
     summary = job.error_summary or ""
     if summary and job.attempts:

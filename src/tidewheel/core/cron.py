@@ -37,13 +37,13 @@ MAX_EXPRESSION: Final = 200
 """Longest cron expression, in characters."""
 MIN_SECONDS: Final = 1.0
 MAX_SECONDS: Final = 366 * 86_400.0
-MAX_MOST: Final = 1000
+MAX_MADE_UP_RUNS: Final = 1000
 """So many missed firings at most get jobs of their own."""
-MAX_COUNTED: Final = 10_000
+MAX_COUNTED_RUNS: Final = 10_000
 """So many missed firings are counted; of more it is said that there are at least so many."""
 GRACE_SECONDS: Final = 60.0
 """A firing that is no later was not missed."""
-_LAST_MOMENT: Final = 250_000_000_000 * MICROSECONDS
+_MAX_TIME: Final = 250_000_000_000 * MICROSECONDS
 """In the year 9892. Who is further ahead has come to the end."""
 _HOUR: Final = 3600 * MICROSECONDS
 _POSSIBLE: Final = {
@@ -71,7 +71,7 @@ MissedWord: TypeAlias = Literal["skip", "one", "all"]
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueRuns:
     """Firings whose time has come: those that get a job, and how many do not."""
 
     firings: tuple[int, ...]
@@ -109,37 +109,37 @@ class Cron:
 
     def firings(self, after: int) -> Iterator[int]:
         """Every firing after this moment, in their order, until none comes within 50 years."""
-        if after > _LAST_MOMENT:
+        if after > _MAX_TIME:
             return
         start = to_datetime(after).astimezone(zone_of(self.zone))
         minute, hour, *_ = self.expression.split()
         elapsed = minute.startswith("*") or hour.startswith("*")
-        for at in _by_the_wall(self.expression, start) if elapsed else _by_day(self.expression, start):
+        for at in _by_wall_clock(self.expression, start) if elapsed else _by_day(self.expression, start):
             if at > after:
                 yield at
 
-    def newest(self, after: int, until: int, most: int) -> tuple[list[int], int]:
+    def newest_runs(self, after: int, until: int, most: int) -> tuple[list[int], int]:
         """The newest firings after one moment and up to another, oldest first, and how many there are.
 
-        Counting ends at ``MAX_COUNTED``.
+        Counting ends at ``MAX_COUNTED_RUNS``.
         """
         found = self._between(after, until)
-        if len(found) < MAX_COUNTED:
+        if len(found) < MAX_COUNTED_RUNS:
             return found[-most:], len(found)
         # Too many from ``early`` on, too few from ``late`` on. From behind, because that is soon done, twice
         # as far each time; a month of minutes before quiet months is too many, and then less far again.
         early, late, start = after, until, until - _HOUR
-        while not most <= len(found := self._between(start, until)) < MAX_COUNTED:
+        while not most <= len(found := self._between(start, until)) < MAX_COUNTED_RUNS:
             if len(found) < most:
                 late, start = start, until - 2 * (until - start)
             else:
                 early = start
             if start <= early:
                 start = (early + late) // 2
-        return found[-most:], MAX_COUNTED
+        return found[-most:], MAX_COUNTED_RUNS
 
     def _between(self, after: int, until: int) -> list[int]:
-        return list(islice(takewhile(lambda at: at <= until, self.firings(after)), MAX_COUNTED))
+        return list(islice(takewhile(lambda at: at <= until, self.firings(after)), MAX_COUNTED_RUNS))
 
     def dump(self) -> dict[str, Any]:
         """As stored."""
@@ -183,13 +183,13 @@ class Every:
     def firings(self, after: int) -> Iterator[int]:
         """As those of ``Cron``."""
         first = after // self._step + 1
-        return (place * self._step for place in range(first, _LAST_MOMENT // self._step))
+        return (place * self._step for place in range(first, _MAX_TIME // self._step))
 
-    def newest(self, after: int, until: int, most: int) -> tuple[list[int], int]:
+    def newest_runs(self, after: int, until: int, most: int) -> tuple[list[int], int]:
         """As that of ``Cron``."""
         last, number = until // self._step, until // self._step - after // self._step
         first = last - min(number, most) + 1
-        return [place * self._step for place in range(first, last + 1)], min(number, MAX_COUNTED)
+        return [place * self._step for place in range(first, last + 1)], min(number, MAX_COUNTED_RUNS)
 
     def dump(self) -> dict[str, Any]:
         """As stored."""
@@ -199,11 +199,11 @@ class Every:
         return f"every {self.seconds:g} s"
 
 
-When: TypeAlias = Cron | Every
+Timing: TypeAlias = Cron | Every
 """When a schedule fires."""
 
 
-def load(stored: Mapping[str, Any]) -> When:
+def load_timing(stored: Mapping[str, Any]) -> Timing:
     """What ``dump`` gave; ``InvalidInput`` when it means nothing here: a zone this machine does not know."""
     given = dict(stored)
     try:
@@ -214,7 +214,7 @@ def load(stored: Mapping[str, Any]) -> When:
         raise InvalidInput(f"{shorten(stored)} says not when to fire") from None
 
 
-def check_when(value: Any) -> When:
+def check_timing(value: Any) -> Timing:
     """What a caller gave for one."""
     if not isinstance(value, Cron | Every):
         raise InvalidInput(
@@ -224,24 +224,24 @@ def check_when(value: Any) -> When:
     return value
 
 
-def due(when: When, after: int, now: int) -> Due | None:
+def find_due_runs(when: Timing, after: int, now: int) -> DueRuns | None:
     """What has come due since the firing that was dealt with last; None while nothing has.
 
     Time may have gone back since: then nothing is due until it has caught up.
     """
     # Those of the last minute are all made: there are at most 61 of them.
-    most = {"one": 1, "skip": MAX_MOST, "all": when.most}[when.missed]
-    firings, number = when.newest(after, now, most)
+    most = {"one": 1, "skip": MAX_MADE_UP_RUNS, "all": when.most}[when.missed]
+    firings, number = when.newest_runs(after, now, most)
     if not firings:
         return None
     until = firings[-1]
     if when.missed == "skip":
         firings = [at for at in firings if now - at <= GRACE_SECONDS * MICROSECONDS]
-    return Due(tuple(firings), number - len(firings), until)
+    return DueRuns(tuple(firings), number - len(firings), until)
 
 
 @lru_cache(maxsize=2048)  # of each schedule that there can be: a list of them is asked for again and again
-def next_runs(when: When, after: int, number: int) -> tuple[int, ...]:
+def next_runs(when: Timing, after: int, number: int) -> tuple[int, ...]:
     """The next firings, fewer where no more come."""
     return tuple(islice(when.firings(after), number))
 
@@ -277,7 +277,7 @@ def _by_day(expression: str, start: datetime) -> Iterator[int]:
     return map(to_microseconds, CronSim(expression, start))
 
 
-def _by_the_wall(expression: str, start: datetime) -> Iterator[int]:
+def _by_wall_clock(expression: str, start: datetime) -> Iterator[int]:
     """Every moment at which the clock on the wall fits. Some of the first may lie before the start.
 
     Here cronsim lists times without a zone: with one it steps by whole hours, and loses firings where a
@@ -325,8 +325,8 @@ def check_missed(missed: Any, most: Any) -> None:
     """Refuse what is no policy."""
     if missed not in list(Missed):  # a list: what is given may have no hash
         raise InvalidInput(f"missed is {shorten(missed)}; it must be one of {', '.join(Missed)}")
-    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_MOST:
-        raise InvalidInput(f"most is {shorten(most)}; 1 to {MAX_MOST:,} are possible")
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_MADE_UP_RUNS:
+        raise InvalidInput(f"most is {shorten(most)}; 1 to {MAX_MADE_UP_RUNS:,} are possible")
 
 
 MAX_SCHEDULES: Final = 1000

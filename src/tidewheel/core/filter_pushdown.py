@@ -32,7 +32,7 @@ _EQUALS: Final = {
 _LAST: Final = 2**63 - 1
 
 
-def narrowed(where: JobFilter, condition: Condition) -> JobFilter:
+def push_down(where: JobFilter, condition: Condition) -> JobFilter:
     """The jobs of ``where`` that meet the condition as well.
 
     ``topic = 'mail'`` and its like become fields when everything else is asked beside them, not instead.
@@ -40,7 +40,7 @@ def narrowed(where: JobFilter, condition: Condition) -> JobFilter:
     """
     left: list[Condition] = [] if where.condition is None else [where.condition]
     for part in condition.parts if isinstance(condition, AllOf) else (condition,):
-        fields = _as_fields(where, part)
+        fields = _field_values(where, part)
         if fields is None:
             left.append(part)
         elif _contradicts(where, fields):
@@ -51,7 +51,7 @@ def narrowed(where: JobFilter, condition: Condition) -> JobFilter:
     return replace(where, condition=None if rest == ALWAYS else rest)
 
 
-def _as_fields(where: JobFilter, part: Condition) -> dict[str, Any] | None:
+def _field_values(where: JobFilter, part: Condition) -> dict[str, Any] | None:
     """The fields of a filter that say the same; None when there are none."""
     match part:
         case InState(state):
@@ -59,7 +59,7 @@ def _as_fields(where: JobFilter, part: Condition) -> dict[str, Any] | None:
             both_stored = isinstance(state, State) and isinstance(where.state, State)
             return {"state": state} if where.state in (None, state) or both_stored else None
         case Compare(Field.CREATED_AT, comparison, int(moment)):
-            return _created(where, comparison, moment)
+            return _creation_bounds(where, comparison, moment)
         case Compare(field, Comparison.EQUAL, str(value)) if field in _EQUALS and (
             value or field is Field.TASK  # no other field can ask for what is missing
         ):
@@ -75,7 +75,7 @@ def _contradicts(where: JobFilter, fields: dict[str, Any]) -> bool:
     )
 
 
-def _created(where: JobFilter, comparison: Comparison, moment: int) -> dict[str, Any] | None:
+def _creation_bounds(where: JobFilter, comparison: Comparison, moment: int) -> dict[str, Any] | None:
     if not 0 <= moment < _LAST:
         return None
     after = where.created_after or 0

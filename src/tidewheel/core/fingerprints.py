@@ -12,12 +12,12 @@ import re
 from functools import lru_cache
 from typing import Final
 
-LEFT_OUT: Final = "…"
+PLACEHOLDER: Final = "…"
 """Stands where something was left out."""
 PATTERN_LENGTH: Final = 120
 """A pattern is cut to this many characters. Summaries are cut, too, and of two that say the same the one with
 the longer numbers ends earlier."""
-LENGTH: Final = 12
+FINGERPRINT_LENGTH: Final = 12
 """Hexadecimal digits of a fingerprint."""
 
 # The first that matches wins: what is quoted may hold anything. A quote inside of a word is an apostrophe
@@ -42,28 +42,28 @@ _digits = str.maketrans("123456789", "000000000")
 _gaps = re.compile(r"\s*[\x00-\x1f\x7f]\s*|\s{2,}")
 
 
-def pattern(summary: str) -> str:
+def error_pattern(summary: str) -> str:
     """An error's ``code: message`` with what varies left out. The code stays as it is."""
     code, colon, message = summary.partition(": ")
     if not colon:
         code, message = "", summary
     if code == "worker_lost":
-        message = _worker.sub(LEFT_OUT, message)
+        message = _worker.sub(PLACEHOLDER, message)
     # Which digit it is does not matter below, and messages that differ in nothing else are looked at once.
     return f"{code}{colon}{_without_values(message.translate(_digits))}"[:PATTERN_LENGTH]
 
 
 @lru_cache(4096)
 def _without_values(message: str) -> str:
-    return _gaps.sub(f" {LEFT_OUT} ", _varying.sub(LEFT_OUT, message))
+    return _gaps.sub(f" {PLACEHOLDER} ", _varying.sub(PLACEHOLDER, message))
 
 
 def fingerprint(topic: str, task: str, pattern: str) -> str:
     """Return a short name of this error in this lane, the same in every process and store."""
     text = "\0".join((topic, task, pattern))
-    return hashlib.blake2b(text.encode(), digest_size=LENGTH // 2).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=FINGERPRINT_LENGTH // 2).hexdigest()
 
 
-def of_job(topic: str, task: str, error_summary: str | None) -> str:
+def job_fingerprint(topic: str, task: str, error_summary: str | None) -> str:
     """Return the fingerprint of a job's last error; a job without one has that of the empty error."""
-    return fingerprint(topic, task, pattern(error_summary or ""))
+    return fingerprint(topic, task, error_pattern(error_summary or ""))

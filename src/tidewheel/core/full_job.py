@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from tidewheel.core.model import FINAL_STATES, JobRecord, KeyLifetime, Progress
 
 
-class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
+class FullJob(Struct, frozen=True, kw_only=True, gc=False):
     """Everything a store knows of a job. ``record.progress`` is as it was reported, also when completed."""
 
     record: JobRecord
@@ -42,7 +42,7 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
         return saved + sum(len(step.output) for step in record.steps) + errors
 
 
-def whole(
+def make_full_job(
     record: JobRecord,
     reported: Progress | None,
     *,
@@ -50,7 +50,7 @@ def whole(
     suspect: bool,
     counts_if_lost: bool,
     **others: Any,
-) -> WholeJob:
+) -> FullJob:
     """A job as its store told it, in the form that can be compared."""
     ended = record.state in FINAL_STATES
     record = structs.replace(
@@ -64,7 +64,7 @@ def whole(
         # As a database has it whose texts cannot hold the character.
         error_summary=record.error_summary and record.error_summary.replace("\0", "\\x00")[:200],
     )
-    return WholeJob(
+    return FullJob(
         record=record,
         expires_at=None if ended else expires_at,
         suspect=suspect and not ended,
@@ -76,6 +76,6 @@ def whole(
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-def canonical(job: WholeJob) -> bytes:
+def canonical_bytes(job: FullJob) -> bytes:
     """The same bytes for the same job, on any store."""
     return _encode(job)

@@ -14,15 +14,15 @@ from tidewheel.errors import InvalidInput, LimitExceeded
 MAX_HEADERS_BYTES: Final = 4096
 """Headers of one job, as JSON."""
 
-SCHEDULE: Final = "schedule"
-FIRE_TIME: Final = "fire_time"
+SCHEDULE_HEADER: Final = "schedule"
+FIRE_TIME_HEADER: Final = "fire_time"
 """Entries of a job that a schedule made: its name, and the moment the job is for."""
 
 _decoder: Final = msgspec.json.Decoder(dict[str, str])
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
-def read(headers: str | None) -> dict[str, str]:
+def read_headers(headers: str | None) -> dict[str, str]:
     """The texts of a job; empty where there are none, or where what is stored is no object of texts.
 
     That was written by other means than these, and a job must not fail for what only travels along.
@@ -35,7 +35,7 @@ def read(headers: str | None) -> dict[str, str]:
         return {}
 
 
-def write(entries: Mapping[str, str]) -> str | None:
+def write_headers(entries: Mapping[str, str]) -> str | None:
     """As a store keeps them; None where there are none. ``InvalidInput`` when they cannot be kept."""
     if not entries:
         return None
@@ -66,7 +66,7 @@ def write(entries: Mapping[str, str]) -> str | None:
 def fire_time(entries: Mapping[str, str]) -> datetime | None:
     """The moment in UTC that a job of a schedule is for; None for others, or if somebody else wrote it."""
     try:
-        moment = datetime.fromisoformat(entries[FIRE_TIME])
+        moment = datetime.fromisoformat(entries[FIRE_TIME_HEADER])
     except (KeyError, ValueError):
         return None
     return None if moment.tzinfo is None else moment.astimezone(UTC)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-REPEAT_SECONDS: Final = 10.0
+LOG_REPEAT_SECONDS: Final = 10.0
 """Seconds between two lines of the same kind; lines in between are only counted."""
 
 
-class LimitedLog:
-    """Write one warning of each kind per ``REPEAT_SECONDS``, with the number left out since.
+class ThrottledLog:
+    """Write one warning of each kind per ``LOG_REPEAT_SECONDS``, with the number left out since.
 
     ``kind`` must come from the program, never from a client: each kind is remembered.
     """
@@ -25,7 +25,7 @@ class LimitedLog:
 
     def write(self, kind: str, message: str, *values: object) -> None:
         now = self._monotonic()
-        if now - self._written_at.get(kind, float("-inf")) < REPEAT_SECONDS:
+        if now - self._written_at.get(kind, float("-inf")) < LOG_REPEAT_SECONDS:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return
         self._written_at[kind] = now

@@ -19,6 +19,15 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from tidewheel.core.conditions import Condition
 
+
+DEFAULT_PAGE: Final = 50
+MAX_PAGE: Final = 200
+"""Larger limits are cut to this."""
+MAX_OFFSET: Final = 2**31 - 1
+MAX_HTTP_CURSOR: Final = 2**160 - 1
+"""Over HTTP a cursor is the server's own, sealed; elsewhere it is the number of a job."""
+
+
 ROOT_TENANT: Final = "root"
 """The tenant of jobs that belong to no one in particular."""
 
@@ -51,7 +60,7 @@ class State(StrEnum):
 FINAL_STATES: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 
-class Shown(StrEnum):
+class DerivedState(StrEnum):
     """States that are derived, never stored: a finer view on ``pending`` and ``running``."""
 
     DELAYED = "delayed"
@@ -87,7 +96,7 @@ class OnDuplicate(StrEnum):
     """overwrite payload, priority and due time of that job if it has not been started"""
 
 
-class Head(StrEnum):
+class TopicHead(StrEnum):
     """Of which of a topic's jobs somebody wants to see the first one."""
 
     READY = "ready"
@@ -164,7 +173,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     headers: str | None = None  # a JSON object of texts that travel along: trace context, context variables
     after: tuple[UUID, ...] = ()  # jobs of the same tenant that must have ended before it begins, each once
     after_any: bool = False  # however they ended; otherwise it is cancelled unless all completed
-    only: Any = None  # a ``Condition``: its maker meets no other jobs by key or ``after``; never stored
+    row_filter: Any = None  # a ``Condition``: its maker meets no other jobs by key or ``after``; never stored
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -183,10 +192,10 @@ class Enqueued(Struct, frozen=True, gc=False):
 class ClaimRequest:
     """What a worker asks for. ``topic_limits`` caps how many jobs of a topic this claim may take.
 
-    A claim that is not ``lasting`` may be forgotten when the power fails: whoever holds its leases is a
+    A claim that is not ``durable`` may be forgotten when the power fails: whoever holds its leases is a
     process that ends with it, and nothing but the claim was promised to anybody. Where all users of a store
     are on one machine, that saves a sync; elsewhere a claim is always lasting.
-    ``free``: how many jobs could start at once, None: all; strict limits allow no more than that.
+    ``free_slots``: how many jobs could start at once, None: all; strict limits allow no more than that.
     ``reports_starts``: losses count only after ``start``; otherwise the only job of a claim has started.
     """
 
@@ -195,8 +204,8 @@ class ClaimRequest:
     limit: int
     lease_seconds: float
     topic_limits: Mapping[str, int] = field(default_factory=dict)
-    lasting: bool = True
-    free: int | None = None
+    durable: bool = True
+    free_slots: int | None = None
     reports_starts: bool = False
 
 
@@ -234,12 +243,12 @@ class Claimed(Struct, frozen=True, gc=False):
 class Claim(Struct, frozen=True, gc=False):
     """The answer to a claim: jobs, and when it is worth asking again (None = wait to be woken).
 
-    ``kept_back``: there may be more for a worker with more ``free``.
+    ``needs_more_slots``: there may be more for a worker with more ``free``.
     """
 
     jobs: tuple[Claimed, ...]
     next_due_in: float | None = None
-    kept_back: bool = False
+    needs_more_slots: bool = False
 
 
 class Settlement(Struct, frozen=True, gc=False):
@@ -383,12 +392,12 @@ class JobRecord(Struct, frozen=True, kw_only=True, gc=False):
         """The finest name for this job's state at ``now``."""
         if self.state is State.PENDING:
             if self.blocked:
-                return Shown.BLOCKED
+                return DerivedState.BLOCKED
             if self.run_at > now and not self.attempt:
-                return Shown.DELAYED
-            return Shown.RETRYING if self.attempt else State.PENDING
+                return DerivedState.DELAYED
+            return DerivedState.RETRYING if self.attempt else State.PENDING
         if self.state is State.RUNNING and self.started_at is None:
-            return Shown.CLAIMED
+            return DerivedState.CLAIMED
         return self.state
 
 
@@ -398,7 +407,7 @@ class JobFilter:
 
     topic: str | None = None
     task: str | None = None
-    state: State | Shown | None = None
+    state: State | DerivedState | None = None
     tenant: str | None = None
     key: str | None = None
     correlation_id: str | None = None
@@ -426,7 +435,7 @@ class Count:
     exact: bool = True
 
 
-class Verdict(Enum):
+class ActionResult(Enum):
     """What became of one job of a management verb."""
 
     DONE = "done"
@@ -437,7 +446,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rescued:
+class RescueResult:
     """What one rescue pass did about leases that ran out and jobs that expired unstarted."""
 
     returned: int = 0
@@ -462,89 +471,6 @@ class RescuedJob(NamedTuple):
     worker: str | None  # who lost it
     state: State  # from then on
     code: str  # why: worker_lost, job_canceled, expired
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """A duration, summed up. All in seconds; None when nothing was measured."""
-
-    count: int = 0
-    average: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStats:
-    """One topic's counts. ``delayed`` jobs are among the pending ones."""
-
-    topic: str
-    pending: int = 0
-    running: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    paused_until: int | None = None  # microseconds; FOREVER when paused without an end
-    exact: bool = True  # False: at least so many, counted under a row filter
-
-    @property
-    def total(self) -> int:
-        return self.pending + self.running + self.completed + self.failed + self.cancelled
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDepth:
-    """What is unfinished in one topic, as those see it who pull jobs by hand. Failed jobs can be kicked."""
-
-    topic: str
-    ready: int = 0  # due
-    delayed: int = 0  # pending, and not yet due
-    running: int = 0
-    failed: int = 0
-    urgent: int = 0  # of the ready ones those above ``URGENT_ABOVE``; counting ends at ``COUNT_LIMIT``
-    paused_until: int | None = None  # as in ``TopicStats``
-
-
-@dataclass(frozen=True, slots=True)
-class MinuteStats:
-    """What happened in one minute (``minute`` is its start in microseconds)."""
-
-    minute: int
-    enqueued: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    retried: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The state of the queue: counts as of now, times and series over ``window_seconds``."""
-
-    pending: int
-    running: int
-    completed: int
-    failed: int
-    cancelled: int
-    delayed: int
-    oldest_due_at: int | None  # when the longest-waiting due job became due
-    topics: tuple[TopicStats, ...]
-    window_seconds: float
-    run_time: Distribution
-    wait_time: Distribution
-    series: tuple[MinuteStats, ...]
-    exact: bool = True  # False: at least so many, counted under a row filter
-
-    @property
-    def success_rate(self) -> float | None:
-        """Completed among completed and failed, of jobs that ended in the window.
-
-        None when none ended, and where no minutes are kept: of a tenant and under a row filter.
-        """
-        completed = sum(minute.completed for minute in self.series)
-        ended = completed + sum(minute.failed for minute in self.series)
-        return completed / ended if ended else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -580,7 +506,7 @@ class NewDocument:
     id: str
     body: bytes = field(repr=False)  # JSON; it may hold secrets, or hashes of them
     expires_at: int | None = None  # None = kept until removed
-    only_version: int | None = None  # the one to write over; 0 = only where there is none, None = any
+    expected_version: int | None = None  # the one to write over; 0 = only where there is none, None = any
 
 
 @dataclass(frozen=True, slots=True)
@@ -638,5 +564,5 @@ class Cancelled(Struct, frozen=True, gc=False):
 
 Outcome = Completed | Retried | Failed | Released | Cancelled
 
-UNSEEN: Final = Released(counted=False, taken=False)
+RELEASED_UNSEEN: Final = Released(counted=False, taken=False)
 """How a job is given back that was granted to somebody who has not seen it, and never will."""

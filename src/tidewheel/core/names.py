@@ -41,7 +41,7 @@ def check_topic(value: Any) -> str:
     return value
 
 
-def check_wire_topic(value: Any) -> str:
+def check_any_topic(value: Any) -> str:
     """A topic to read, pause or filter by; it may have been made over the beanstalkd wire."""
     if not isinstance(value, str) or not _wire_topic.fullmatch(value):
         raise InvalidInput(
@@ -53,20 +53,20 @@ def check_wire_topic(value: Any) -> str:
 
 def check_task_name(value: Any) -> str:
     """A task's name: readable text on one line."""
-    return _check_line("task name", value)
+    return check_one_line("task name", value)
 
 
 def check_step_name(value: Any) -> str:
     """A step's name: readable text on one line."""
-    return _check_line("step name", value)
+    return check_one_line("step name", value)
 
 
 def check_worker_name(value: Any) -> str:
     """What a worker is called in jobs, logs and lists: readable text on one line."""
-    return _check_line("worker name", value)
+    return check_one_line("worker name", value)
 
 
-def _check_line(what: str, value: Any) -> str:
+def check_one_line(what: str, value: Any) -> str:
     name = check_text(what, value, MAX_NAME_LENGTH)
     if _control.search(name) or name != name.strip():
         raise InvalidInput(

@@ -3,7 +3,7 @@
 Accepted is JSON that every store, driver and language reads back as it was put in: UTF-8 without NUL or lone
 surrogates, finite numbers, integers of 64 bits, at most ``MAX_DEPTH`` levels, at most a configured size.
 
-``Carried`` takes an object through code that carries encoded bodies: arguments and results of tasks that
+``ObjectBody`` takes an object through code that carries encoded bodies: arguments and results of tasks that
 are not durable. To code that reads it as bytes it is the JSON ``null``.
 """
 
@@ -28,7 +28,7 @@ MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 
 
-class RepeatedMember(ValueError):
+class DuplicateMember(ValueError):
     """An object of a JSON text has two members of one name."""
 
     def __init__(self, name: str) -> None:
@@ -123,17 +123,17 @@ def parse(text: str | bytes, *, what: str = "payload") -> Any:
         raise InvalidPayload(_too_deep(what)) from None
 
 
-def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of an object, as an ``object_pairs_hook``; ``RepeatedMember`` where a name comes twice."""
+def object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object, as an ``object_pairs_hook``; ``DuplicateMember`` where a name comes twice."""
     members = dict(pairs)
     if len(members) < len(pairs):
         counted = Counter(name for name, _ in pairs)
-        raise RepeatedMember(counted.most_common(1)[0][0])
+        raise DuplicateMember(counted.most_common(1)[0][0])
     return members
 
 
-def refuse_repeated(body: bytes) -> None:
-    """Raise ``RepeatedMember`` if an object in a JSON text has a member twice: decoders keep the last one.
+def refuse_duplicate_members(body: bytes) -> None:
+    """Raise ``DuplicateMember`` if an object in a JSON text has a member twice: decoders keep the last one.
 
     Such a text comes out with fewer colons when it is decoded and written again, which is cheap to see. Only
     then, or where colons are escaped, is it read member by member. A text that is no JSON passes.
@@ -146,8 +146,8 @@ def refuse_repeated(body: bytes) -> None:
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         pass  # integers that are too large, say: the standard library reads more
     try:
-        json.loads(body, object_pairs_hook=unique_members, parse_int=str)
-    except RepeatedMember:
+        json.loads(body, object_pairs_hook=object_without_duplicates, parse_int=str)
+    except DuplicateMember:
         raise
     except (ValueError, RecursionError):
         return
@@ -183,11 +183,11 @@ def _to_text(plain: Any, what: str, dumps: Callable[[Any], str]) -> str:
         raise InvalidPayload(f"{what} cannot be written as JSON: {error}") from None
     # Cheap tests on the text first; the exact walk only for the rare payload that looks suspicious.
     if text.count("[") + text.count("{") > MAX_DEPTH or _suspicious.search(text):
-        _walk(json.loads(text), what)
+        _check_tree(json.loads(text), what)
     return text
 
 
-def _walk(root: Any, what: str) -> None:
+def _check_tree(root: Any, what: str) -> None:
     """Exact checks, without recursion: a deep payload must not exhaust the stack that refuses it."""
     pending: list[tuple[Any, int]] = [(root, 1)]
     while pending:
@@ -237,7 +237,7 @@ def _too_deep(what: str) -> str:
     return f"{what} is nested too deep; the limit is {MAX_DEPTH} levels"
 
 
-class Carried(bytes):
+class ObjectBody(bytes):
     """A body that holds an object until somebody takes it out.
 
     Handed from one place to the next, never kept: what carries it may be a Struct the garbage collector does
@@ -247,7 +247,7 @@ class Carried(bytes):
     _value: Any
 
     @classmethod
-    def of(cls, value: Any) -> Carried:
+    def wrap(cls, value: Any) -> ObjectBody:
         """A body with this object in it."""
         carried = cls(b"null")
         carried._value = value
@@ -260,18 +260,18 @@ class Carried(bytes):
         return value
 
 
-def untyped_body(value: Any, limit: int) -> tuple[bytes, BodyFormat]:
+def encode_untyped_payload(value: Any, limit: int) -> tuple[bytes, BodyFormat]:
     """A payload for a topic whose handler is not known here: JSON as given, or bytes."""
     if isinstance(value, bytes | bytearray | memoryview):
         return check_bytes(bytes(value), limit=limit), BodyFormat.BYTES
     return encode({} if value is None else value, limit=limit), BodyFormat.JSON
 
 
-class AsItWas(Enum):
-    """The type of :data:`AS_IT_WAS`."""
+class UnchangedType(Enum):
+    """The type of :data:`UNCHANGED`."""
 
     AS_IT_WAS = "as it was"
 
 
-AS_IT_WAS: Final = AsItWas.AS_IT_WAS
+UNCHANGED: Final = UnchangedType.AS_IT_WAS
 """Instead of a payload: that of the job that is copied."""

@@ -10,7 +10,88 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from tidewheel.core.model import Distribution, MinuteStats
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A duration, summed up. All in seconds; None when nothing was measured."""
+
+    count: int = 0
+    average: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """One topic's counts. ``delayed`` jobs are among the pending ones."""
+
+    topic: str
+    pending: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    paused_until: int | None = None  # microseconds; FOREVER when paused without an end
+    exact: bool = True  # False: at least so many, counted under a row filter
+
+    @property
+    def total(self) -> int:
+        return self.pending + self.running + self.completed + self.failed + self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDepth:
+    """What is unfinished in one topic, as those see it who pull jobs by hand. Failed jobs can be kicked."""
+
+    topic: str
+    ready: int = 0  # due
+    delayed: int = 0  # pending, and not yet due
+    running: int = 0
+    failed: int = 0
+    urgent: int = 0  # of the ready ones those above ``URGENT_ABOVE``; counting ends at ``MAX_COUNT``
+    paused_until: int | None = None  # as in ``TopicStats``
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteStats:
+    """What happened in one minute (``minute`` is its start in microseconds)."""
+
+    minute: int
+    enqueued: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The state of the queue: counts as of now, times and series over ``window_seconds``."""
+
+    pending: int
+    running: int
+    completed: int
+    failed: int
+    cancelled: int
+    delayed: int
+    oldest_due_at: int | None  # when the longest-waiting due job became due
+    topics: tuple[TopicStats, ...]
+    window_seconds: float
+    run_time: Distribution
+    wait_time: Distribution
+    series: tuple[MinuteStats, ...]
+    exact: bool = True  # False: at least so many, counted under a row filter
+
+    @property
+    def success_rate(self) -> float | None:
+        """Completed among completed and failed, of jobs that ended in the window.
+
+        None when none ended, and where no minutes are kept: of a tenant and under a row filter.
+        """
+        completed = sum(minute.completed for minute in self.series)
+        ended = completed + sum(minute.failed for minute in self.series)
+        return completed / ended if ended else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +173,7 @@ class FailureGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class FailureGroups:
     """Why jobs failed, the largest groups first."""
 
     groups: tuple[FailureGroup, ...]
@@ -102,7 +183,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatGroup:
+class DuplicateJobGroup:
     """Jobs that look alike. ``key`` is None where the payload is what they share."""
 
     tenant: str
@@ -115,18 +196,18 @@ class RepeatGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class DuplicateJobs:
     """Groups of more than one, the largest first."""
 
-    by_key: tuple[RepeatGroup, ...]
+    by_key: tuple[DuplicateJobGroup, ...]
     """the same key, finished jobs included: possible with ``until="finished"``"""
-    by_payload: tuple[RepeatGroup, ...]
+    by_payload: tuple[DuplicateJobGroup, ...]
     """pending jobs with the very same payload"""
     keys_complete: bool  # False: there are older jobs that were not looked at
     payloads_complete: bool  # False: there are older pending ones
 
 
-class AilmentKind(StrEnum):
+class HealthFindingKind(StrEnum):
     """What can be wrong with what a store stands on. The hall has the words (``remedies``)."""
 
     OLD_SQLITE = "old_sqlite"
@@ -165,9 +246,9 @@ class AilmentKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ailment:
+class HealthFinding:
     """One thing that is wrong with what a store stands on, as figures under the names its kind has."""
 
-    kind: AilmentKind
+    kind: HealthFindingKind
     figures: Mapping[str, str | int | float | None] = field(default_factory=dict)
     since: int | None = None

@@ -46,11 +46,11 @@ class SecurityContext:
     @staticmethod
     def current() -> SecurityContext | None:
         """The one in force here; None in the system context."""
-        return _in_force.get()
+        return _current_context.get()
 
 
-_in_force: ContextVar[SecurityContext | None] = ContextVar("tidewheel_security_context", default=None)
-context_in_force = _in_force.get
+_current_context: ContextVar[SecurityContext | None] = ContextVar("tidewheel_security_context", default=None)
+current_context = _current_context.get
 """The same as ``SecurityContext.current``, for every enqueue."""
 
 
@@ -64,10 +64,10 @@ def acting_as(context: SecurityContext | None) -> AbstractContextManager[Securit
             f"acting_as was given {shorten(context)} ({type(context).__name__}); "
             "give a SecurityContext, or None for the system context"
         )
-    return _Acting(context)
+    return _ContextScope(context)
 
 
-class _Acting(AbstractContextManager[SecurityContext | None, None]):
+class _ContextScope(AbstractContextManager[SecurityContext | None, None]):
     """Not made with ``contextmanager``: that would also decorate, and a decorated coroutine function would
     have left the context before its first line runs.
     """
@@ -77,14 +77,14 @@ class _Acting(AbstractContextManager[SecurityContext | None, None]):
         self._tokens: list[Token[SecurityContext | None]] = []
 
     def __enter__(self) -> SecurityContext | None:
-        self._tokens.append(_in_force.set(self._context))
+        self._tokens.append(_current_context.set(self._context))
         return self._context
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            _in_force.reset(self._tokens.pop())
+            _current_context.reset(self._tokens.pop())
         except ValueError:
             # What ran in between did not run under this context, and must not look as if it had.
             raise WrongState(
@@ -93,34 +93,34 @@ class _Acting(AbstractContextManager[SecurityContext | None, None]):
             ) from error
 
 
-def adopt(job: Claimed) -> None:
+def act_as_job_owner(job: Claimed) -> None:
     """Act as the job's owner from here on. For a copied context that ends with the job's handler.
 
     Jobs of the root tenant are system jobs: they act for all.
     """
     if job.tenant == ROOT_TENANT:
         return
-    _in_force.set(SecurityContext(job.tenant, job.user_id, job.service_id, job.correlation_id))
+    _current_context.set(SecurityContext(job.tenant, job.user_id, job.service_id, job.correlation_id))
 
 
-def tenant_in_question(given: Any = None, *, uuids: bool = False) -> str | None:
+def effective_tenant(given: Any = None, *, uuids: bool = False) -> str | None:
     """The tenant a call is about: the given one, which must be that of the context in force; None is all."""
-    context = _in_force.get()
+    context = _current_context.get()
     if given is not None:
         check_tenant(given, uuids=uuids)
         if context is not None and given != context.tenant:
-            raise other_tenant(given, context)
+            raise other_tenant_error(given, context)
         return str(given)
     return None if context is None else check_tenant(context.tenant, uuids=uuids)
 
 
 def row_filter() -> Condition | None:
     """What jobs have to meet to be there for the code at hand; None is no condition."""
-    context = _in_force.get()
+    context = _current_context.get()
     return None if context is None else context.only
 
 
-def whole_view(what: str) -> None:
+def require_no_row_filter(what: str) -> None:
     """Refuse under a row filter what is about all jobs of a topic."""
     if row_filter() is not None:
         raise NotPermitted(
@@ -129,7 +129,7 @@ def whole_view(what: str) -> None:
         )
 
 
-def other_tenant(given: str, context: SecurityContext) -> InvalidInput:
+def other_tenant_error(given: str, context: SecurityContext) -> InvalidInput:
     """Code that acts for one tenant named another one."""
     return InvalidInput(
         f"tenant is {shorten(given)}, but this code acts as tenant {shorten(context.tenant)}; leave tenant "
@@ -137,9 +137,9 @@ def other_tenant(given: str, context: SecurityContext) -> InvalidInput:
     )
 
 
-def system_only(what: str) -> None:
+def require_system_context(what: str) -> None:
     """Refuse under a context what is about all tenants."""
-    context = _in_force.get()
+    context = _current_context.get()
     if context is not None:
         raise NotPermitted(
             f"{what} is about all tenants, and this code acts as tenant {shorten(context.tenant)}; call it "

@@ -10,7 +10,7 @@ _CONTROLS: Final = {
 }
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """``12 ms``, ``1.5 s``, ``3m 20s``, ``5h 2m``, ``4d 3h``; a dash for nothing."""
     if seconds is None:
         return "-"
@@ -35,13 +35,13 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def some_of(names: Sequence[str], most: int = 5) -> str:
+def list_some(names: Sequence[str], most: int = 5) -> str:
     """The first of these names, and how many more there are: ``a, b, c, d, e and 1,200 more``."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
-def size(number: int) -> str:
+def format_size(number: int) -> str:
     """Bytes: ``12 bytes``, ``1.5 kB``, ``3.0 GB``."""
     for unit, bytes_ in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
         if number >= bytes_:

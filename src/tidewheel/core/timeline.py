@@ -21,7 +21,7 @@ from msgspec import Struct
 from tidewheel.core.clock import MICROSECONDS, to_datetime
 from tidewheel.core.model import AttemptRecord, JobError, JobRecord, Progress, State
 
-KEPT_WHOLE = 20
+MIN_TRUNCATED_ATTEMPTS = 20
 """A record with so many attempts may have lost some: those between its first ten and its last ten."""
 
 
@@ -95,7 +95,7 @@ def _entries(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
     if not job.attempts and not requeued and _was_delayed(job):
         delayed = f"delayed-{job.run_at}"
         yield _entry(Happening.DELAYED, job.created_at, delayed, until=to_datetime(job.run_at))
-    yield from _errors(job)
+    yield from _error_entries(job)
     last = job.attempts[-1] if job.attempts else None
     if requeued:
         yield None, _requeued_after(last)
@@ -107,7 +107,7 @@ def _entries(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
             until=to_datetime(max(last.ended_at, job.run_at)),
             attempt=last.attempt,
         )
-    yield from _present_run(job)
+    yield from _current_run(job)
     for step in job.steps:
         yield _entry(
             Happening.STEP,
@@ -136,7 +136,7 @@ def _entries(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
         )
 
 
-def _present_run(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
+def _current_run(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
     """The claim and the start the record itself has: of the run at hand, or the last one."""
     # A cancelled job may have got its attempt back: which one it was cannot be told.
     attempt = None if job.state is State.CANCELLED else job.attempt
@@ -148,13 +148,13 @@ def _present_run(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
         yield _entry(Happening.STARTED, job.started_at, started, attempt=attempt, worker=job.worker)
 
 
-def _errors(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
+def _error_entries(job: JobRecord) -> Iterator[tuple[int | None, TimelineEntry]]:
     """The attempts that errored, and the requeues between them."""
-    whole = len(job.attempts) < KEPT_WHOLE
+    whole = len(job.attempts) < MIN_TRUNCATED_ATTEMPTS
     before: AttemptRecord | None = None
     for position, kept in enumerate(job.attempts):
         # Attempts may be missing in the middle. Whatever happened there was told when it could be.
-        certain = whole or position != KEPT_WHOLE // 2
+        certain = whole or position != MIN_TRUNCATED_ATTEMPTS // 2
         if before is not None and certain and kept.attempt <= before.attempt:
             yield None, _requeued_after(before)
         if kept.started_at is not None:

@@ -73,33 +73,33 @@ class Rate:
             _check_whole("burst", self.burst, 1, MAX_RATE_COUNT)
 
     @property
-    def interval_us(self) -> int:
+    def start_interval_us(self) -> int:
         """Microseconds that one start uses up. Rounded up: never faster than was said."""
         return -(-seconds_to_microseconds(self.per) // self.count)
 
     @property
     def tolerance_us(self) -> int:
         """How far ahead of the clock a meter may be."""
-        return (self.at_once - 1) * self.interval_us
+        return (self.burst_size - 1) * self.start_interval_us
 
     @property
-    def at_once(self) -> int:
+    def burst_size(self) -> int:
         """The burst, given or not."""
         return self.count if self.burst is None else self.burst
 
-    def allowed_at(self, meter: int) -> int:
+    def next_start_at(self, meter: int) -> int:
         """The moment from which on a start is allowed."""
         return meter - self.tolerance_us
 
     def after_start(self, meter: int, now: int) -> int:
         """The meter after one more start at ``now``."""
-        return max(meter, now) + self.interval_us
+        return max(meter, now) + self.start_interval_us
 
-    def furthest(self, now: int) -> int:
+    def max_meter(self, now: int) -> int:
         """Where the meter is when all of the rate is used up. None is ahead of that, unless it was kept for
         another rate.
         """
-        return now + self.at_once * self.interval_us
+        return now + self.burst_size * self.start_interval_us
 
     def __str__(self) -> str:
         burst = "" if self.burst is None else f", burst {self.burst:,}"
@@ -137,7 +137,7 @@ class TopicLimits:
         for tenant, weight in self.weights.items():
             check_tenant(tenant)
             _check_whole(f"weight of tenant {tenant!r}", weight, 1, MAX_WEIGHT)
-        if not (self.strict or self.fair):
+        if not (self.claims_must_start or self.fair):
             raise InvalidInput("these limits limit nothing; give one, or remove the topic's limits")
         object.__setattr__(self, "weights", dict(sorted(self.weights.items())))
 
@@ -145,19 +145,19 @@ class TopicLimits:
         return hash(self.to_json())
 
     @property
-    def strict(self) -> bool:
+    def claims_must_start(self) -> bool:
         """Whether a job that is granted must be one that can start: jobs held ready would waste a limit."""
         return bool(self.concurrency or self.rate or self.key_concurrency or self.key_rate or self.ordered)
 
     @property
-    def in_each_key(self) -> int | None:
+    def running_per_key(self) -> int | None:
         """How many jobs of one key may run."""
         return 1 if self.ordered else self.key_concurrency
 
     def weight_of(self, tenant: str) -> int:
         return self.weights.get(tenant, 1)
 
-    def declared(self) -> TopicLimits:
+    def as_declared(self) -> TopicLimits:
         """The same, as code declares them."""
         return replace(self, origin=LimitsOrigin.CODE)
 
@@ -173,7 +173,7 @@ class TopicLimits:
                     "count": rate.count,
                     "per": rate.per,
                     "burst": rate.burst,
-                    "interval_us": rate.interval_us,
+                    "interval_us": rate.start_interval_us,
                     "tolerance_us": rate.tolerance_us,
                 }
         told |= {name: True for name in ("ordered", "fair") if getattr(self, name)}
@@ -210,7 +210,7 @@ class TopicLimits:
         return "; ".join(parts)
 
 
-class HeldBackBy(StrEnum):
+class BlockingLimit(StrEnum):
     """Which limit of a topic lets none of its due jobs start."""
 
     CONCURRENCY = "concurrency"
@@ -221,15 +221,15 @@ class HeldBackBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class BlockedTopic:
     """A topic of which jobs are due, and limits let none start: what the first of them waits for."""
 
     topic: str
     limits: TopicLimits
-    by: HeldBackBy
+    blocking_limit: BlockingLimit
     running: int  # of the topic; of the key where that is full
     due_since: int  # when the first of them was
-    room_at: int | None = None  # when a rate lets the next one start
+    next_start_at: int | None = None  # when a rate lets the next one start
     tenant: str | None = None  # of the first one, where it is about its key
     limit_key: str | None = None
 

@@ -17,17 +17,17 @@ _PASSWORD = re.compile(r"(?<=//)([^:/?#@]*):.*@")
 _PASSWORD_OPTION = re.compile(r"(?<=[?&])((?:ssl)?password)=[^&#]*")
 
 
-def shown_url(url: str) -> str:
+def redact_url(url: str) -> str:
     """A URL without its password, also one that is no proper URL."""
     return _PASSWORD_OPTION.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 
-def over_http(url: str) -> bool:
+def is_http_url(url: str) -> bool:
     """Whether a URL names a server, which has the database: what only that can do is not asked there."""
     return url.partition(":")[0].lower() in {"http", "https"}
 
 
-def check_one_source(
+def check_secret_target(
     filed: Mapping[str, Any], chosen: Mapping[str, Any], environment: Mapping[str, str]
 ) -> None:
     """Refuse to send a secret to an address from another source.
@@ -37,21 +37,21 @@ def check_one_source(
     ``filed``: the settings of the file; ``chosen``: those of the environment, the code and the command line.
     """
     url, from_file = (chosen["url"], False) if "url" in chosen else (filed.get("url", ""), True)
-    if over_http(url):
+    if is_http_url(url):
         if from_file and chosen.get("token") is not None:
             raise ConfigurationError(
-                f"url is {shown_url(url)}, from [tool.tidewheel] in pyproject.toml, and token is not from "
+                f"url is {redact_url(url)}, from [tool.tidewheel] in pyproject.toml, and token is not from "
                 "there; the server that the file names would get your token. If it is yours, name it: set "
-                f"TIDEWHEEL_URL={shown_url(url)} or give --url"
+                f"TIDEWHEEL_URL={redact_url(url)} or give --url"
             )
         if not from_file and "token" not in chosen and filed.get("token") is not None:
             raise ConfigurationError(
-                f"token is from [tool.tidewheel] in pyproject.toml, and url is {shown_url(url)}, which is "
+                f"token is from [tool.tidewheel] in pyproject.toml, and url is {redact_url(url)}, which is "
                 "not from there; set TIDEWHEEL_TOKEN to the token for that server, or to none"
             )
     elif from_file and environment.get("PGPASSWORD") and (host := _host_without_password(url)) is not None:
         raise ConfigurationError(
-            f"url is {shown_url(url)}, from [tool.tidewheel] in pyproject.toml, and the password is that of "
+            f"url is {redact_url(url)}, from [tool.tidewheel] in pyproject.toml, and the password is that of "
             f"PGPASSWORD; {host} would get it. If it is yours, set TIDEWHEEL_URL, or use a password file "
             "(~/.pgpass), which says whom a password is for"
         )

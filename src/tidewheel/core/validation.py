@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from tidewheel.core.clock import LONGEST, to_microseconds
+from tidewheel.core.clock import MAX_SECONDS, to_microseconds
 from tidewheel.core.names import shorten
 from tidewheel.errors import InvalidInput
 
@@ -31,7 +31,7 @@ _FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
-def check_moment(name: str, value: Any) -> int:
+def check_time(name: str, value: Any) -> int:
     """An aware datetime as microseconds."""
     if not isinstance(value, datetime):
         raise InvalidInput(
@@ -57,9 +57,10 @@ def check_seconds(name: str, value: Any, minimum: float) -> float:
         raise InvalidInput(
             f"{name} is {shorten(value)} ({type(value).__name__}); give seconds as a number, or a timedelta"
         )
-    if not minimum <= seconds <= LONGEST:  # also refuses NaN
+    if not minimum <= seconds <= MAX_SECONDS:  # also refuses NaN
         raise InvalidInput(
-            f"{name} is {shorten(seconds)} seconds; {minimum:g} to {LONGEST:,.0f} (100 years) are possible"
+            f"{name} is {shorten(seconds)} seconds; {minimum:g} to {MAX_SECONDS:,.0f} (100 years) are "
+            "possible"
         )
     return float(seconds)
 

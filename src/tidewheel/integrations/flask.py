@@ -26,8 +26,8 @@ from flask.cli import NoAppException, ScriptInfo
 from werkzeug.local import LocalProxy
 
 from tidewheel.app import Tidewheel
-from tidewheel.cli.command_group import run_about
-from tidewheel.client.connections import Connections
+from tidewheel.cli.command_group import run_for_app
+from tidewheel.client.connections import LoopConnections
 from tidewheel.core.clock import Clock
 from tidewheel.core.names import shorten
 from tidewheel.core.security_context import acting_as
@@ -63,7 +63,7 @@ class FlaskTidewheel(Tidewheel):
         self._flask: Flask | None = None
         self._visits = 0  # to other stores, see ``on_store``
         # By process, because threads do not survive a fork, and by what the store was opened with.
-        self._worker_threads: dict[tuple[int, Connections], WorkerThread] = {}
+        self._worker_threads: dict[tuple[int, LoopConnections], WorkerThread] = {}
         if flask is not None:
             self.init_app(flask)
 
@@ -81,7 +81,7 @@ class FlaskTidewheel(Tidewheel):
         app.extensions[_EXTENSION] = self
         app.cli.add_command(_commands)
         if not self._visits:
-            self._go_home()
+            self._use_configured_url()
         if options is not None:
             # With the first request: only then it is certain that this process is the one that serves. The
             # parent of a pre-forking server and that of Werkzeug's reloader import the application, too.
@@ -100,15 +100,15 @@ class FlaskTidewheel(Tidewheel):
         finally:
             self._visits -= 1
             if not self._visits:
-                self._go_home()
+                self._use_configured_url()
 
-    def _go_home(self) -> None:
+    def _use_configured_url(self) -> None:
         """To the database of the application that came last."""
         if self.url != self.settings.url:
             self._stop_worker()
             self.portal.close()
             self.lane.abandon()
-            self._use(self.settings.url, self.clock)
+            self._switch_store(self.settings.url, self.clock)
 
     def _ensure_worker(self, options: WorkerOptions) -> None:
         place = (os.getpid(), self._connections)
@@ -225,7 +225,7 @@ def _commands(ctx: click.Context, /, arguments: tuple[str, ...]) -> None:
     if info.app_import_path:
         os.environ["FLASK_APP"] = info.app_import_path  # for the processes that --processes starts
     with app.app_context():
-        run_about(_REFERENCE, arguments, prog_name=ctx.command_path)
+        run_for_app(_REFERENCE, arguments, prog_name=ctx.command_path)
 
 
 def __getattr__(name: str) -> Any:

@@ -59,9 +59,9 @@ from tidewheel.telemetry.telemetry import Telemetry
 SPANS_PER_SECOND: Final = 200
 """Attempts that a process records in a second, unless told otherwise. The SDK takes as long for a span as a
 worker for two or three jobs without one, and drops what comes in too fast."""
-CONTEXTS_KEPT: Final = 1000
+MAX_CACHED_CONTEXTS: Final = 1000
 """Parents that were read from headers: jobs that were enqueued together share theirs."""
-MOST_LINKS: Final = 128
+MAX_LINKS: Final = 128
 """Jobs of a batch that its span links to: as many as an SDK keeps, unless told otherwise."""
 MIXED: Final = "mixed"
 """What is said of the jobs of a batch where they do not agree."""
@@ -102,7 +102,7 @@ def instrument(
         tracer = trace.get_tracer("tidewheel", __version__, tracer_provider)
         app.telemetry.trace(_Tracing(tracer, spans_per_second))
     if metrics:
-        _measure(app.telemetry, meter_provider)
+        _register_instruments(app.telemetry, meter_provider)
 
 
 # -- spans --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class _Tracing:
         self._reads_more = False  # than spans and baggage
 
     @contextmanager
-    def enqueueing(self, jobs: Sequence[NewJob]) -> Iterator[_EnqueueSpan]:
+    def start_enqueue(self, jobs: Sequence[NewJob]) -> Iterator[_EnqueueSpan]:
         """One span for one write, however many jobs: all of them carry its context."""
         told = {
             "messaging.destination.name": {job.topic for job in jobs},
@@ -142,52 +142,52 @@ class _Tracing:
         finally:
             _end(span)
 
-    def executing(self, job: Claimed, task: str, worker: str) -> _ExecuteSpan | _Outside:
+    def start_attempt(self, job: Claimed, task: str, worker: str) -> _ExecuteSpan | _UnrecordedSpan:
         """The first attempt goes on with the trace of its enqueueing, later ones begin one and link to it.
 
         A trace that was not sampled when the job was enqueued is not recorded here either.
         """
         text = job.headers
-        if self._exhausted() or (text is not None and _unsampled(text) is not None):
+        if self._over_limit() or (text is not None and _unsampled(text) is not None):
             return self._outside(text)
         self._left -= 1
-        parent = _parent(text)
+        parent = _extract(text)
         links: tuple[Link, ...] = ()
         if job.attempt > 1:
             enqueued = trace.get_current_span(parent).get_span_context()
             links = (Link(enqueued),) if enqueued.is_valid else ()
             parent = _without_span(parent)
         attributes = {
-            **_of_execute(task, job.topic, job.tenant, worker),
-            **_of_job(job),
+            **_attempt_attributes(task, job.topic, job.tenant, worker),
+            **_job_attributes(job),
         }
         span = self._start("job.execute", SpanKind.CONSUMER, attributes, parent, links)
         return _ExecuteSpan(span, parent)
 
-    def executing_batch(
+    def start_batch(
         self, jobs: Sequence[Claimed], task: str, worker: str
-    ) -> _ExecuteSpan | _BatchSpan | _Outside:
+    ) -> _ExecuteSpan | _BatchSpan | _UnrecordedSpan:
         """Begins a trace that links to the enqueueing of each job; the call belongs to none of theirs."""
         if len(jobs) == 1:
-            return self.executing(jobs[0], task, worker)
+            return self.start_attempt(jobs[0], task, worker)
         texts = {job.headers for job in jobs}
         alike = texts.pop() if len(texts) == 1 else None
         kept = alike is None or _unsampled(alike) is None
         if alike is None:
             kept = any(job.headers is None or _unsampled(job.headers) is None for job in jobs)
-        if not kept or self._exhausted():
+        if not kept or self._over_limit():
             return self._outside(alike)
         self._left -= 1
         topics = {job.topic for job in jobs}
         attributes = {
-            **_of_execute(task, topics.pop() if len(topics) == 1 else None, jobs[0].tenant, worker),
+            **_attempt_attributes(task, topics.pop() if len(topics) == 1 else None, jobs[0].tenant, worker),
             "messaging.batch.message_count": len(jobs),
         }
-        parent = _without_span(_parent(alike))
+        parent = _without_span(_extract(alike))
         span = self._start("job.execute", SpanKind.CONSUMER, attributes, parent, _links(jobs))
         return _BatchSpan(span, parent)
 
-    def _outside(self, text: str | None) -> _Outside:
+    def _outside(self, text: str | None) -> _UnrecordedSpan:
         """Go on with what the headers say, and record nothing.
 
         The way of every job beyond the bound, so the span they name is not read before somebody asks for it.
@@ -198,13 +198,13 @@ class _Tracing:
         if text is None:
             around = _EMPTY
         elif self._reads_more or '"baggage":' in text:
-            around = _parent(text)
+            around = _extract(text)
         else:
-            around = Context({_SPAN: _Read(text)})
+            around = Context({_SPAN: _LazyRemoteSpan(text)})
         otel_context.attach(around)
-        return _OUTSIDE
+        return _UNRECORDED
 
-    def _exhausted(self) -> bool:
+    def _over_limit(self) -> bool:
         """Whether this second has had all its spans. Those of several threads may be a few more."""
         if self._left > 0:
             return False
@@ -228,12 +228,12 @@ class _Tracing:
             _log.exception("a span could not be begun")
             return trace.INVALID_SPAN
 
-    def handed_over(self, job: Claimed) -> Claimed:
-        carried = _carried(job.headers, None)
+    def inject_context(self, job: Claimed) -> Claimed:
+        carried = _inject(job.headers, None)
         return job if carried == job.headers else replace(job, headers=carried)
 
-    def taken_over(self, job: Claimed) -> None:
-        otel_context.attach(_parent(job.headers))
+    def extract_context(self, job: Claimed) -> None:
+        otel_context.attach(_extract(job.headers))
 
 
 class _EnqueueSpan:
@@ -242,10 +242,10 @@ class _EnqueueSpan:
     def __init__(self, span: Span, jobs: Sequence[NewJob]) -> None:
         self._span = span
         around = trace.set_span_in_context(span)
-        texts = {text: _carried(text, around) for text in {job.headers for job in jobs}}
+        texts = {text: _inject(text, around) for text in {job.headers for job in jobs}}
         self.jobs: Sequence[NewJob] = [replace(job, headers=texts[job.headers]) for job in jobs]
 
-    def answered(self, answers: Sequence[Enqueued]) -> None:
+    def record_answers(self, answers: Sequence[Enqueued]) -> None:
         if not self._span.is_recording():
             return
         if len(answers) == 1:
@@ -283,7 +283,7 @@ class _ExecuteSpan(_Current):
 
     def end(self, *outcomes: Outcome | None) -> None:
         (outcome,) = outcomes
-        self._end(*_told(outcome))
+        self._end(*_outcome_and_code(outcome))
 
 
 class _BatchSpan(_Current):
@@ -292,14 +292,14 @@ class _BatchSpan(_Current):
     __slots__ = ()
 
     def end(self, *outcomes: Outcome | None) -> None:
-        told, codes = zip(*map(_told, outcomes), strict=True)
+        told, codes = zip(*map(_outcome_and_code, outcomes), strict=True)
         errors = sum(code is not None for code in codes)
         # The call is an error where all of its jobs are; some are what partial success is for.
-        code = None if errors < len(codes) else _alike(codes)
-        self._end(_alike(told), code, errors)
+        code = None if errors < len(codes) else _common_value(codes)
+        self._end(_common_value(told), code, errors)
 
 
-class _Outside:
+class _UnrecordedSpan:
     """The same for what nobody records: there is nothing to know of it, so one does for all."""
 
     __slots__ = ()
@@ -309,10 +309,10 @@ class _Outside:
         otel_context.attach(_EMPTY)
 
 
-_OUTSIDE: Final = _Outside()
+_UNRECORDED: Final = _UnrecordedSpan()
 
 
-def _told(outcome: Outcome | None) -> tuple[str, str | None]:
+def _outcome_and_code(outcome: Outcome | None) -> tuple[str, str | None]:
     """How an attempt ended, in a word, and the code of its error."""
     match outcome:
         case Completed():
@@ -329,11 +329,11 @@ def _told(outcome: Outcome | None) -> tuple[str, str | None]:
             return "lost", "lease_lost"
 
 
-def _alike(words: Sequence[str]) -> str:
+def _common_value(words: Sequence[str]) -> str:
     return words[0] if len(set(words)) == 1 else MIXED
 
 
-def _of_execute(task: str, topic: str | None, tenant: str, worker: str) -> dict[str, AttributeValue]:
+def _attempt_attributes(task: str, topic: str | None, tenant: str, worker: str) -> dict[str, AttributeValue]:
     return {
         **_SYSTEM,
         "messaging.operation.name": "execute",
@@ -345,20 +345,20 @@ def _of_execute(task: str, topic: str | None, tenant: str, worker: str) -> dict[
     }
 
 
-def _of_job(job: Claimed) -> dict[str, AttributeValue]:
+def _job_attributes(job: Claimed) -> dict[str, AttributeValue]:
     return {"messaging.message.id": str(job.lease.job_id), "tidewheel.attempt": job.attempt}
 
 
 def _links(jobs: Sequence[Claimed]) -> list[Link]:
     links = []
-    for job in jobs[:MOST_LINKS]:
-        enqueued = trace.get_current_span(_parent(job.headers)).get_span_context()
+    for job in jobs[:MAX_LINKS]:
+        enqueued = trace.get_current_span(_extract(job.headers)).get_span_context()
         if enqueued.is_valid:
-            links.append(Link(enqueued, _of_job(job)))
+            links.append(Link(enqueued, _job_attributes(job)))
     return links
 
 
-class _Read(NonRecordingSpan):
+class _LazyRemoteSpan(NonRecordingSpan):
     """The span that headers name, read when somebody wants to know: that costs more than all the rest."""
 
     def __init__(self, text: str) -> None:
@@ -368,7 +368,7 @@ class _Read(NonRecordingSpan):
         return f"NonRecordingSpan({self.get_span_context()!r})"
 
     def get_span_context(self) -> SpanContext:
-        return trace.get_current_span(_parent(self._text)).get_span_context()
+        return trace.get_current_span(_extract(self._text)).get_span_context()
 
 
 def _end(span: Span) -> None:
@@ -384,11 +384,11 @@ def _fail(span: Span, code: str) -> None:
     span.set_status(Status(StatusCode.ERROR, code))
 
 
-@lru_cache(maxsize=CONTEXTS_KEPT)
-def _parent(text: str | None) -> Context:
+@lru_cache(maxsize=MAX_CACHED_CONTEXTS)
+def _extract(text: str | None) -> Context:
     """The context that a job carries; nothing of whoever happens to be at work here."""
     try:
-        return propagate.extract(headers.read(text), context=_EMPTY)
+        return propagate.extract(headers.read_headers(text), context=_EMPTY)
     except Exception:  # of a propagator, and anybody may have written the headers: no reason not to work
         _log.exception("the context of a trace could not be read")
         return _EMPTY
@@ -399,7 +399,7 @@ def _without_span(context: Context) -> Context:
     return trace.set_span_in_context(trace.INVALID_SPAN, context)
 
 
-def _carried(text: str | None, around: Context | None) -> str | None:
+def _inject(text: str | None, around: Context | None) -> str | None:
     """A job's headers with a context: that of ``around``, or the current one."""
     carrier: dict[str, str] = {}
     try:
@@ -411,14 +411,14 @@ def _carried(text: str | None, around: Context | None) -> str | None:
         return text
     # Nothing of a context before: the state or the baggage of one trace does not belong to another.
     before = propagate.get_global_textmap().fields
-    own = {name: value for name, value in headers.read(text).items() if name not in before}
+    own = {name: value for name, value in headers.read_headers(text).items() if name not in before}
     try:
-        return headers.write({**own, **carrier})
+        return headers.write_headers({**own, **carrier})
     except LimitExceeded:
         # Somebody's baggage is too much. The trace goes on without it, or ends where not even that fits.
         kept = {name: carrier[name] for name in ("traceparent",) if name in carrier}
         try:
-            return headers.write({**own, **kept})
+            return headers.write_headers({**own, **kept})
         except LimitExceeded:
             _log.warning("a job's headers have no room for its trace, which ends here")
             return text
@@ -427,7 +427,7 @@ def _carried(text: str | None, around: Context | None) -> str | None:
 # -- metrics ------------------------------------------------------------------------------------------------
 
 
-def _measure(telemetry: Telemetry, provider: MeterProvider | None) -> None:
+def _register_instruments(telemetry: Telemetry, provider: MeterProvider | None) -> None:
     """Counters and gauges are looked at when somebody collects them; only runs are told one by one."""
     counted = telemetry.count()
     meter = metrics.get_meter("tidewheel", __version__, provider)

@@ -52,7 +52,7 @@ def lifespan(
                 stack.push_async_callback(api.close)
             state = None if inner is None else await stack.enter_async_context(inner(web))
             if worker is not False:
-                await stack.enter_async_context(_working(app, {} if worker is True else worker))
+                await stack.enter_async_context(_running_worker(app, {} if worker is True else worker))
             yield {**(state or {}), _STATE: app}
 
     return living
@@ -75,7 +75,7 @@ async def get_tidewheel(connection: HTTPConnection) -> Tidewheel:
 
 
 @asynccontextmanager
-async def _working(app: Tidewheel, options: WorkerOptions) -> AsyncIterator[None]:
+async def _running_worker(app: Tidewheel, options: WorkerOptions) -> AsyncIterator[None]:
     worker = app.worker_thread(**options)
     await asyncio.to_thread(worker.start)
     hurried = False
@@ -86,5 +86,5 @@ async def _working(app: Tidewheel, options: WorkerOptions) -> AsyncIterator[None
         raise
     finally:
         # The server has heeded the first signal and waits for us: whoever sends another one is in a hurry.
-        with stop_signals(worker.hurry, enabled=True):
+        with stop_signals(worker.stop_now, enabled=True):
             await asyncio.to_thread(worker.stop, now=hurried)

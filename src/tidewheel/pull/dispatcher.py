@@ -17,48 +17,49 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from tidewheel.client.connections import Connections
+from tidewheel.client.connections import LoopConnections
 from tidewheel.core.clock import Clock
 from tidewheel.core.jitter import jitter
 from tidewheel.core.model import ClaimRequest, Enqueued, Lane, Lease, NewJob, Settlement
 from tidewheel.core.names import PULLER_PREFIX
 from tidewheel.errors import NotOpen, StoreError, StoreUnavailable, TooManyWaiters
-from tidewheel.pull.heartbeat import Listing
-from tidewheel.pull.job_returner import Pulled, Returning
-from tidewheel.pull.prefetch import Ahead
-from tidewheel.pull.write_batcher import Rounds, Together
+from tidewheel.pull.heartbeat import PullerHeartbeat
+from tidewheel.pull.job_returner import JobReturner, PulledJob
+from tidewheel.pull.prefetch import PrefetchedJobs
+from tidewheel.pull.write_batcher import CommitWindow, WriteBatcher
 from tidewheel.settings import Settings
-from tidewheel.stores.protocol import MAX_BATCH, Store, Wakeups
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import Store, Wakeups
 
-_FEW_WISHES: Final = 8
+_MAX_SEPARATE_CLAIMS: Final = 8
 """So many different sets of topics are claimed for one after the other; more than that, a job at a time."""
-_MANY_TOPICS: Final = 1000
+_MAX_HINT_TOPICS: Final = 1000
 """With more topics than this it is not worth telling the store whose hints are wanted."""
-_SHORTEST_REST: Final = 0.02
+_MIN_REST_SECONDS: Final = 0.02
 """Seconds between two looks at least, unless a hint comes: the next moment may be somebody else's job's."""
-_LAST_LOOK_SECONDS: Final = 1.0
+_FINAL_CLAIM_SECONDS: Final = 1.0
 """Max seconds a caller waits for its last look after its timeout: it may bring a job that just became due."""
-_LAST_CLAIM_SECONDS: Final = 2.0
+_CLOSE_TIMEOUT_SECONDS: Final = 2.0
 """How long a close waits for a claim under way: what it grants would stay reserved without a holder."""
-_LINGER_SECONDS: Final = 5.0
+_UNSUBSCRIBE_AFTER_SECONDS: Final = 5.0
 """How long the loop stays subscribed when nobody waits: most come back at once."""
 
 _log = logging.getLogger("tidewheel.pulling")
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class WaitingPuller:
     """Somebody who asked for a job. ``future`` is None in the end when there was none in time."""
 
     topics: frozenset[str]
-    patient: bool  # False: one look, and no more
-    future: asyncio.Future[Pulled | None]
+    may_wait: bool  # False: one look, and no more
+    future: asyncio.Future[PulledJob | None]
     timer: asyncio.TimerHandle | None = None
     timed_out: bool = False  # it was patient, and this is its last look
-    quick: bool = True  # it will end the job at once, for all that is known
+    calls_again: bool = True  # it will end the job at once, for all that is known
 
 
-class Reservations:
+class PullDispatcher:
     """The waiters of one event loop, next to its store."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
@@ -68,34 +69,34 @@ class Reservations:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._waiters: dict[Waiter, None] = {}  # in order of arrival
+        self._waiters: dict[WaitingPuller, None] = {}  # in order of arrival
         self._topics: frozenset[str] = frozenset()  # what was asked for while the loop runs, or most of it
-        self._most_topics = _MANY_TOPICS
-        self._arrived = asyncio.Event()
+        self._most_topics = _MAX_HINT_TOPICS
+        self._waiter_added = asyncio.Event()
         self._hints: Wakeups | None = None
         self._loop: asyncio.Task[None] | None = None
-        self._returning = Returning(store, clock)
+        self._job_returner = JobReturner(store, clock)
         # One at a time: after a lost reply a store gives back what was granted to this name and is not known.
-        self._asking = asyncio.Lock()
-        self.rounds = Rounds()
-        self._listing = Listing(
+        self._claim_lock = asyncio.Lock()
+        self.commit_window = CommitWindow()
+        self._heartbeat = PullerHeartbeat(
             self.worker, store, clock, topics=lambda: self._topics, waiting=lambda: len(self._waiters)
         )
-        self._ahead = Ahead(self._returning.give_back)
-        self._endings = Together(self._settle, self.rounds)
-        self._puts = Together(self._enqueue, self.rounds)
-        self._put_meanwhile: list[tuple[str, int]] = []  # topics and priorities, during a claim
-        self._claiming: set[asyncio.Task[None]] = set()
-        self._trouble = False  # the store is away, and that was said
+        self._prefetched = PrefetchedJobs(self._job_returner.return_jobs)
+        self._settle_batcher = WriteBatcher(self._settle, self.commit_window)
+        self._enqueue_batcher = WriteBatcher(self._enqueue, self.commit_window)
+        self._enqueued_during_claim: list[tuple[str, int]] = []  # topics and priorities, during a claim
+        self._prefetch_tasks: set[asyncio.Task[None]] = set()
+        self._store_unreachable = False  # the store is away, and that was said
 
     @property
     def waiting(self) -> int:
         """How many wait now."""
         return len(self._waiters)
 
-    async def reserve(self, topics: frozenset[str], timeout: float | None) -> Pulled | None:
+    async def reserve(self, topics: frozenset[str], timeout: float | None) -> PulledJob | None:
         """The next job of these topics; None when there was none within ``timeout`` seconds."""
-        waiter = self.ask(topics, timeout)
+        waiter = self.add_waiter(topics, timeout)
         future = waiter.future
         try:
             return await future
@@ -104,13 +105,15 @@ class Reservations:
             if future.done() and not future.cancelled() and future.exception() is None:
                 pulled = future.result()
                 if pulled is not None:
-                    self._returning.give_back([pulled])
+                    self._job_returner.return_jobs([pulled])
             raise
         finally:
-            self.withdraw(waiter)
+            self.remove_waiter(waiter)
 
-    def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool = True) -> Waiter:
-        """The same for who does not wait for it here. Whoever loses interest has to ``withdraw``.
+    def add_waiter(
+        self, topics: frozenset[str], timeout: float | None, *, calls_again: bool = True
+    ) -> WaitingPuller:
+        """The same for who does not wait for it here. Whoever loses interest has to ``remove_waiter``.
 
         Not ``quick``: the caller takes its time over a job, so nobody should wait for what it does next.
         """
@@ -120,27 +123,29 @@ class Reservations:
                 f"{len(self._waiters):,} callers wait for a job; the limit is {limit:,} (max_waiters)"
             )
         loop = asyncio.get_running_loop()
-        waiter = Waiter(topics, timeout is None or timeout > 0, loop.create_future(), quick=quick)
-        pulled = self._ahead.take(topics)
+        waiter = WaitingPuller(
+            topics, timeout is None or timeout > 0, loop.create_future(), calls_again=calls_again
+        )
+        pulled = self._prefetched.take(topics)
         if pulled is not None:
             self._hand(waiter, pulled)
-            if not quick:
-                self.rounds.called()  # else it is still expected, to end this one
+            if not calls_again:
+                self.commit_window.record_call()  # else it is still expected, to end this one
             return waiter
         if timeout:
-            waiter.timer = loop.call_later(timeout, self.hurry, waiter)
+            waiter.timer = loop.call_later(timeout, self.expire_waiter, waiter)
         self._add(waiter)
         return waiter
 
-    def hurry(self, waiter: Waiter) -> None:
+    def expire_waiter(self, waiter: WaitingPuller) -> None:
         """Its time is over: a job that became due in the last moment is still its."""
-        waiter.patient, waiter.timed_out = False, True
-        self._arrived.set()
+        waiter.may_wait, waiter.timed_out = False, True
+        self._waiter_added.set()
         if self._hints is not None:
             self._hints.nudge()
-        asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, self.withdraw, waiter)
+        asyncio.get_running_loop().call_later(_FINAL_CLAIM_SECONDS, self.remove_waiter, waiter)
 
-    def withdraw(self, waiter: Waiter) -> None:
+    def remove_waiter(self, waiter: WaitingPuller) -> None:
         """It wants no job any more, if it did not get one yet."""
         self._answer(waiter, None)
 
@@ -148,7 +153,7 @@ class Reservations:
         """How many of them for jobs of this topic."""
         return sum(topic in waiter.topics for waiter in self._waiters)
 
-    async def grant(self, job_id: UUID) -> Pulled | None:
+    async def grant(self, job_id: UUID) -> PulledJob | None:
         """Just this job, for a caller who does not wait."""
         granting = asyncio.ensure_future(self._grant(job_id))
         try:
@@ -157,90 +162,90 @@ class Reservations:
             granting.add_done_callback(self._give_back_granted)
             raise
         if pulled is not None:
-            self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+            self._heartbeat.record_lease(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
         return pulled
 
-    async def _grant(self, job_id: UUID) -> Pulled | None:
-        async with self._asking:
+    async def _grant(self, job_id: UUID) -> PulledJob | None:
+        async with self._claim_lock:
             sent = self._clock.monotonic()
-            job = await self._store.grant(job_id, worker=self.worker, lease_seconds=self._settings.lease)
-        return None if job is None else Pulled(job, sent)
+            job = await self._store.claim_job(job_id, worker=self.worker, lease_seconds=self._settings.lease)
+        return None if job is None else PulledJob(job, sent)
 
     def end(
-        self, settlement: Settlement, *, then: frozenset[str] | None = None, quick: bool = True
+        self, settlement: Settlement, *, next_topics: frozenset[str] | None = None, calls_again: bool = True
     ) -> asyncio.Future[bool]:
         """End a reservation as told; False when it is over already. It goes on when nobody waits for it.
 
         ``then``: its holder will ask for a job of these topics at once, as it did before. See ``ahead``.
         Not ``quick``: it will not do anything at once.
         """
-        if then is not None:
-            self._ahead.expect(then)
-        return self._endings.add(settlement, quick=quick)
+        if next_topics is not None:
+            self._prefetched.expect_request(next_topics)
+        return self._settle_batcher.add(settlement, calls_again=calls_again)
 
     async def _settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         # Two tasks that begin one right after the other, so that SQLite's writer gets both at once.
         settling = asyncio.create_task(self._store.settle(settlements))
-        self._claim_alongside()
+        self._start_prefetch()
         answers = await settling
         for settlement, held in zip(settlements, answers, strict=True):
-            self._listing.let_go(settlement.lease, held=held)
+            self._heartbeat.record_end(settlement.lease, held=held)
         return answers
 
-    def put(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
+    def put(self, job: NewJob, *, calls_again: bool) -> asyncio.Future[Enqueued]:
         """Enqueue a job that has no key, together with others'. It goes on when nobody waits for it."""
-        return self._puts.add(job, quick=quick, size=len(job.payload))
+        return self._enqueue_batcher.add(job, calls_again=calls_again, size=len(job.payload))
 
     async def _enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         answers = await self._store.enqueue(jobs)
         for topic, priority in {(job.topic, job.priority) for job in jobs}:
-            self.overtaken(topic, priority)
-        await self._returning.done()
+            self.record_new_job(topic, priority)
+        await self._job_returner.wait_until_returned()
         return answers
 
-    def overtaken(self, topic: str, priority: int) -> None:
+    def record_new_job(self, topic: str, priority: int) -> None:
         """A job was put that may come before those kept for somebody, also before those on their way."""
-        if self._ahead:
-            self._ahead.overtaken(topic, priority)
-        if self._asking.locked():
-            self._put_meanwhile.append((topic, priority))
+        if self._prefetched:
+            self._prefetched.return_overtaken(topic, priority)
+        if self._claim_lock.locked():
+            self._enqueued_during_claim.append((topic, priority))
 
-    async def let_go(self) -> None:
+    async def return_prefetched(self) -> None:
         """Of jobs that nobody has asked for yet: somebody is about to look."""
-        self._ahead.let_go()
-        await self._returning.done()
+        self._prefetched.return_all()
+        await self._job_returner.wait_until_returned()
 
     @property
-    def anything_ahead(self) -> bool:
+    def has_prefetched(self) -> bool:
         """Whether there is something to let go of."""
-        return bool(self._ahead or self._returning)
+        return bool(self._prefetched or self._job_returner)
 
     async def touch(self, lease: Lease, lease_seconds: float) -> float | None:
         """Start its time anew; how many seconds, None when it is over already."""
         sent = self._clock.monotonic()
         (seconds,) = await self._store.touch([lease], lease_seconds)
         if seconds is not None:
-            self._listing.holds(lease, sent + seconds)
+            self._heartbeat.record_lease(lease, sent + seconds)
         return seconds
 
     async def close(self) -> None:
         """Let go. Those who still wait are told that the app was closed."""
-        self._returning.hurry()
+        self._job_returner.stop_retrying()
         task, self._loop = self._loop, None
         if task is not None:
             await self._end_loop(task)
-        self._end_all(NotOpen("the app was closed while a job was waited for"))
-        await self._puts.close()
-        await self._endings.close()
-        if self._claiming:
-            await asyncio.wait(self._claiming)
-        self._ahead.let_go()
-        await self._listing.close()
-        await self._returning.close()
+        self._fail_waiters(NotOpen("the app was closed while a job was waited for"))
+        await self._enqueue_batcher.close()
+        await self._settle_batcher.close()
+        if self._prefetch_tasks:
+            await asyncio.wait(self._prefetch_tasks)
+        self._prefetched.return_all()
+        await self._heartbeat.close()
+        await self._job_returner.close()
 
     async def _end_loop(self, task: asyncio.Task[None]) -> None:
         try:
-            async with asyncio.timeout(_LAST_CLAIM_SECONDS), self._asking:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS), self._claim_lock:
                 task.cancel()
         except TimeoutError:
             task.cancel()
@@ -248,16 +253,16 @@ class Reservations:
 
     # -- the loop -----------------------------------------------------------------------------------------
 
-    def _add(self, waiter: Waiter) -> None:
+    def _add(self, waiter: WaitingPuller) -> None:
         self._waiters[waiter] = None
-        self.rounds.called()
-        self._listing.waits()
-        self._arrived.set()
+        self.commit_window.record_call()
+        self._heartbeat.record_waiting()
+        self._waiter_added.set()
         if not waiter.topics <= self._topics:
             self._topics |= waiter.topics
             if len(self._topics) > self._most_topics:  # mostly of those who have left
                 self._topics = frozenset().union(*(one.topics for one in self._waiters))
-                self._most_topics = max(_MANY_TOPICS, 2 * len(self._topics))
+                self._most_topics = max(_MAX_HINT_TOPICS, 2 * len(self._topics))
         if self._loop is None:
             self._loop = asyncio.create_task(self._run(), name="tidewheel-reservations")
         elif self._hints is not None:
@@ -266,19 +271,19 @@ class Reservations:
     async def _run(self) -> None:
         try:
             while self._waiters:
-                topics = self._topics if len(self._topics) <= _MANY_TOPICS else None
+                topics = self._topics if len(self._topics) <= _MAX_HINT_TOPICS else None
                 async with self._store.wakeups(topics=topics) as hints:
                     self._hints = hints
                     while topics is None or self._topics is topics:
                         await self._serve(hints)
-                        if not self._waiters and not await self._somebody_comes():
+                        if not self._waiters and not await self._wait_for_waiter():
                             return
         except asyncio.CancelledError:
             raise
         except Exception as error:
             if not isinstance(error, StoreError):
                 _log.exception("jobs cannot be claimed for those who wait")
-            self._end_all(error)
+            self._fail_waiters(error)
         finally:
             self._hints = None
             if self._loop is asyncio.current_task():
@@ -287,47 +292,47 @@ class Reservations:
                 for waiter in list(self._waiters):  # who came between the last look and now
                     self._add(waiter)
 
-    async def _somebody_comes(self) -> bool:
-        self._arrived.clear()
+    async def _wait_for_waiter(self) -> bool:
+        self._waiter_added.clear()
         try:
-            async with asyncio.timeout(_LINGER_SECONDS):
-                await self._arrived.wait()
+            async with asyncio.timeout(_UNSUBSCRIBE_AFTER_SECONDS):
+                await self._waiter_added.wait()
         except TimeoutError:
             return bool(self._waiters)
         return True
 
     async def _serve(self, hints: Wakeups) -> None:
         """Claim for everybody who waits; then rest until there may be more."""
-        self._arrived.clear()
+        self._waiter_added.clear()
         rest = self._settings.poll_interval * jitter(0.75, 1.25)  # not all in step
         try:
             next_due_in = await self._claim_for_all()
-            if self._trouble:
-                self._trouble = False
+            if self._store_unreachable:
+                self._store_unreachable = False
                 _log.warning("jobs can be claimed again")
         except StoreUnavailable as error:
             # Those with time left wait on: the database comes back more often than not.
-            level = logging.DEBUG if self._trouble else logging.WARNING
+            level = logging.DEBUG if self._store_unreachable else logging.WARNING
             _log.log(level, "jobs cannot be claimed for %d who wait, trying again: %s", self.waiting, error)
-            self._trouble = True
-            self._end_all(error, impatient_only=True)
+            self._store_unreachable = True
+            self._fail_waiters(error, impatient_only=True)
             next_due_in = None
             rest = min(rest, 1.0)
-        if not self._waiters or self._arrived.is_set() or next_due_in == 0.0:
+        if not self._waiters or self._waiter_added.is_set() or next_due_in == 0.0:
             return
         if next_due_in is not None:
-            rest = min(rest, max(next_due_in + 0.001, _SHORTEST_REST))
+            rest = min(rest, max(next_due_in + 0.001, _MIN_REST_SECONDS))
         await hints.wait(rest)
 
     async def _claim_for_all(self) -> float | None:
         """In as few claims as can be, and nothing that nobody waits for. When it is worth asking again."""
-        await self.rounds.gather()
+        await self.commit_window.wait_for_callers()
         # Who ends a job mostly wants the next one. A claim that waits for them serves all at once, and on
         # SQLite it needs no sync of its own. Ten clients took a quarter more jobs so.
-        await self._endings.written()
-        await self.rounds.gather()
-        await self._returning.done()
-        async with self._asking:
+        await self._settle_batcher.wait_for_write()
+        await self.commit_window.wait_for_callers()
+        await self._job_returner.wait_until_returned()
+        async with self._claim_lock:
             return await self._claim_for_waiters()
 
     async def _claim_for_waiters(self) -> float | None:
@@ -337,9 +342,9 @@ class Reservations:
             waiters = list(self._waiters)
             rooms = Counter(topic for waiter in waiters for topic in waiter.topics)
             return await self._claim(waiters, rooms, limit=min(len(waiters), MAX_BATCH), topic_limits=rooms)
-        if len(wishes) <= _FEW_WISHES:
+        if len(wishes) <= _MAX_SEPARATE_CLAIMS:
             # Waiters are looked up when their turn comes: some have left or been served by then.
-            moments = [await self._claim_wish(wish) for wish in wishes]
+            moments = [await self._claim_topics(wish) for wish in wishes]
             return min((moment for moment in moments if moment is not None), default=None)
         # Who is served depends on the topic of the job that is found, and what is left to ask for on that.
         moment: float | None = 0.0
@@ -348,32 +353,32 @@ class Reservations:
             moment = await self._claim(waiters, frozenset().union(*(one.topics for one in waiters)), limit=1)
         return moment
 
-    async def _claim_wish(self, topics: frozenset[str]) -> float | None:
+    async def _claim_topics(self, topics: frozenset[str]) -> float | None:
         """For who waits for just these topics, and for who is expected to."""
-        missing = self._ahead.missing(topics)
+        missing = self._prefetched.take_missing(topics)
         waiters = [waiter for waiter in self._waiters if waiter.topics == topics]
         limit = min(len(waiters) + missing, MAX_BATCH)
         return await self._claim(waiters, topics, limit=limit, ahead=topics) if limit else None
 
-    def _claim_alongside(self) -> None:
+    def _start_prefetch(self) -> None:
         """Jobs are being ended: claim for those who will ask for others, if all for the same topics."""
-        if len(self._ahead.expected()) == 1 and not self._asking.locked():
-            task = asyncio.create_task(self._claim_ahead(*self._ahead.expected()))
-            self._claiming.add(task)
-            task.add_done_callback(self._claiming.discard)
+        if len(self._prefetched.expected_topics()) == 1 and not self._claim_lock.locked():
+            task = asyncio.create_task(self._prefetch(*self._prefetched.expected_topics()))
+            self._prefetch_tasks.add(task)
+            task.add_done_callback(self._prefetch_tasks.discard)
         else:
-            self._ahead.expect_nobody()  # they ask, and wait, as anybody does
+            self._prefetched.clear_expected()  # they ask, and wait, as anybody does
 
-    async def _claim_ahead(self, topics: frozenset[str]) -> None:
+    async def _prefetch(self, topics: frozenset[str]) -> None:
         try:
-            async with self._asking:
-                await self._claim_wish(topics)
+            async with self._claim_lock:
+                await self._claim_topics(topics)
         except StoreError as error:
             _log.debug("nothing was claimed ahead: %s", error)  # who asks will be told
 
     async def _claim(
         self,
-        waiters: list[Waiter],
+        waiters: list[WaitingPuller],
         topics: Iterable[str],
         *,
         limit: int,
@@ -387,22 +392,22 @@ class Reservations:
         # A job that is kept for later would use up a limit of its topic for nothing.
         free = None if ahead is None else len(waiters)
         request = self._request(topics, limit, topic_limits or {}, free)
-        self._put_meanwhile.clear()
+        self._enqueued_during_claim.clear()
         sent = self._clock.monotonic()
-        impatient = [waiter for waiter in waiters if not waiter.patient]  # now: those of later look again
+        impatient = [waiter for waiter in waiters if not waiter.may_wait]  # now: those of later look again
         claim = await self._store.claim(request)
-        pulled = [Pulled(job, sent) for job in claim.jobs]
+        pulled = [PulledJob(job, sent) for job in claim.jobs]
         left = [one for one in pulled if not self._hand_over(one)]
         if ahead is not None:
-            self._ahead.keep(ahead, left)
-            for topic, priority in self._put_meanwhile:
-                self._ahead.overtaken(topic, priority)
+            self._prefetched.keep(ahead, left)
+            for topic, priority in self._enqueued_during_claim:
+                self._prefetched.return_overtaken(topic, priority)
         elif left:  # who they were claimed for have left meanwhile
-            self._returning.give_back(left)
+            self._job_returner.return_jobs(left)
         moment = claim.next_due_in
         if moment == 0.0 and not claim.jobs:
             # A lease that has ended and cannot be brought back yet (see the store's gaps): nothing for now.
-            moment = _SHORTEST_REST
+            moment = _MIN_REST_SECONDS
         if moment != 0.0:  # all there is has been seen
             for waiter in impatient:
                 self._answer(waiter, None)
@@ -417,11 +422,11 @@ class Reservations:
             limit=limit,
             lease_seconds=self._settings.lease,
             topic_limits=topic_limits,
-            lasting=False,  # whoever holds the job is in this process
-            free=free,
+            durable=False,  # whoever holds the job is in this process
+            free_slots=free,
         )
 
-    def _hand_over(self, pulled: Pulled) -> bool:
+    def _hand_over(self, pulled: PulledJob) -> bool:
         """To whoever has waited longest; False when nobody waits for such a job."""
         for waiter in self._waiters:
             if pulled.job.topic in waiter.topics and not waiter.future.done():
@@ -429,31 +434,31 @@ class Reservations:
                 return True
         return False
 
-    def _answer(self, waiter: Waiter, pulled: Pulled | None) -> None:
+    def _answer(self, waiter: WaitingPuller, pulled: PulledJob | None) -> None:
         if not waiter.future.done():
             if pulled is None:
                 waiter.future.set_result(None)
             else:
                 self._hand(waiter, pulled)
-                self.rounds.answered(waiter.quick)
+                self.commit_window.expect_callers(waiter.calls_again)
         self._forget(waiter)
 
-    def _hand(self, waiter: Waiter, pulled: Pulled) -> None:
+    def _hand(self, waiter: WaitingPuller, pulled: PulledJob) -> None:
         waiter.future.set_result(pulled)
-        self._listing.holds(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
+        self._heartbeat.record_lease(pulled.job.lease, pulled.granted_at + pulled.job.lease_seconds)
 
-    def _forget(self, waiter: Waiter) -> None:
+    def _forget(self, waiter: WaitingPuller) -> None:
         if waiter.timer is not None:
             waiter.timer.cancel()
         self._waiters.pop(waiter, None)
 
-    def _give_back_granted(self, granting: asyncio.Future[Pulled | None]) -> None:
+    def _give_back_granted(self, granting: asyncio.Future[PulledJob | None]) -> None:
         if not granting.cancelled() and granting.exception() is None and (pulled := granting.result()):
-            self._returning.give_back([pulled])
+            self._job_returner.return_jobs([pulled])
 
-    def _end_all(self, error: Exception, *, impatient_only: bool = False) -> None:
+    def _fail_waiters(self, error: Exception, *, impatient_only: bool = False) -> None:
         for waiter in list(self._waiters):
-            if impatient_only and waiter.patient:
+            if impatient_only and waiter.may_wait:
                 continue
             if not waiter.future.done() and waiter.timed_out:
                 waiter.future.set_result(None)
@@ -462,10 +467,10 @@ class Reservations:
             self._forget(waiter)
 
 
-def reservations_of(connections: Connections) -> Reservations:
+def reservations_of(connections: LoopConnections) -> PullDispatcher:
     """The waiters of the running event loop, made when the first job is pulled there."""
 
-    def make(store: Store) -> Reservations:
-        return Reservations(store, connections.settings, connections.clock)
+    def make(store: Store) -> PullDispatcher:
+        return PullDispatcher(store, connections.settings, connections.clock)
 
     return connections.current().service("reservations", make)

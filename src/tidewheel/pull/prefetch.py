@@ -12,51 +12,51 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
-from tidewheel.pull.job_returner import Pulled
+from tidewheel.pull.job_returner import PulledJob
 
-MOMENT: Final = 0.005
+KEEP_SECONDS: Final = 0.005
 """Seconds that a job is kept for somebody: a few times what it takes to be told and to ask."""
 
 
-class Ahead:
+class PrefetchedJobs:
     """What is kept, for each set of topics that somebody asks for."""
 
-    def __init__(self, give_back: Callable[[list[Pulled]], None]) -> None:
+    def __init__(self, give_back: Callable[[list[PulledJob]], None]) -> None:
         self._give_back = give_back
-        self._kept: dict[frozenset[str], deque[tuple[float, Pulled]]] = {}  # until when, oldest first
+        self._kept: dict[frozenset[str], deque[tuple[float, PulledJob]]] = {}  # until when, oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._expected: Counter[frozenset[str]] = Counter()
 
-    def expect(self, topics: frozenset[str]) -> None:
+    def expect_request(self, topics: frozenset[str]) -> None:
         """Somebody ends a job now, and will ask for one of these topics."""
         self._expected[topics] += 1
 
-    def expected(self) -> list[frozenset[str]]:
+    def expected_topics(self) -> list[frozenset[str]]:
         """What there are jobs to be claimed for."""
         return list(self._expected)
 
-    def expect_nobody(self) -> None:
+    def clear_expected(self) -> None:
         """Who ended a job and did not come would be expected for ever."""
         self._expected.clear()
 
-    def missing(self, topics: frozenset[str]) -> int:
+    def take_missing(self, topics: frozenset[str]) -> int:
         """How many jobs are to be claimed for those who are expected to ask for these. Told once."""
         return max(0, self._expected.pop(topics, 0) - len(self._kept.get(topics, ())))
 
     def __bool__(self) -> bool:
         return bool(self._kept)
 
-    def keep(self, topics: frozenset[str], jobs: list[Pulled]) -> None:
+    def keep(self, topics: frozenset[str], jobs: list[PulledJob]) -> None:
         """For whoever asks for these topics next, the best first."""
         if not jobs:
             return
         loop = asyncio.get_running_loop()
-        until = loop.time() + MOMENT
+        until = loop.time() + KEEP_SECONDS
         self._kept.setdefault(topics, deque()).extend((until, pulled) for pulled in jobs)
         if self._timer is None:
-            self._timer = loop.call_at(until, self._let_go_of_old)
+            self._timer = loop.call_at(until, self._return_expired)
 
-    def take(self, topics: frozenset[str]) -> Pulled | None:
+    def take(self, topics: frozenset[str]) -> PulledJob | None:
         """The next one for who asks for just these topics, and is not expected any more."""
         kept = self._kept.get(topics)
         if kept is None:
@@ -73,24 +73,24 @@ class Ahead:
             return None
         return pulled
 
-    def overtaken(self, topic: str, priority: int) -> None:
+    def return_overtaken(self, topic: str, priority: int) -> None:
         """A job of this topic is on its way: those it comes before are not the next ones any more."""
         for topics, kept in self._kept.items():
             if topic in topics and any(pulled.job.priority < priority for _, pulled in kept):
-                self.let_go()
+                self.return_all()
                 return
 
-    def let_go(self) -> None:
+    def return_all(self) -> None:
         """Of everything."""
         kept, self._kept = self._kept, {}
         if kept:
             self._give_back([pulled for jobs in kept.values() for _, pulled in jobs])
 
-    def _let_go_of_old(self) -> None:
+    def _return_expired(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
-        old: list[Pulled] = []
+        old: list[PulledJob] = []
         for topics, kept in list(self._kept.items()):
             while kept and kept[0][0] <= now:
                 old.append(kept.popleft()[1])
@@ -100,4 +100,4 @@ class Ahead:
             self._give_back(old)
         if self._kept:
             soonest = min(kept[0][0] for kept in self._kept.values())
-            self._timer = loop.call_at(soonest, self._let_go_of_old)
+            self._timer = loop.call_at(soonest, self._return_expired)

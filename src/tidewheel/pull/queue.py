@@ -17,38 +17,40 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from tidewheel.client import job_actions
-from tidewheel.client.enqueue import submit
-from tidewheel.client.handler_transaction import refuse_inside
+from tidewheel.client.enqueue import enqueue_job
+from tidewheel.client.handler_transaction import refuse_in_transaction
 from tidewheel.client.job_handle import Job
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.core.model import FOREVER, Enqueued, Head, NewJob, TopicDepth, Verdict
-from tidewheel.core.names import check_topic, check_wire_topic, shorten
-from tidewheel.core.payload import untyped_body
+from tidewheel.core.model import FOREVER, ActionResult, Enqueued, NewJob, TopicHead
+from tidewheel.core.names import check_any_topic, check_topic, shorten
+from tidewheel.core.payload import encode_untyped_payload
+from tidewheel.core.reports import TopicDepth
 from tidewheel.core.security_context import (
-    context_in_force,
-    system_only,
-    tenant_in_question,
-    whole_view,
+    current_context,
+    effective_tenant,
+    require_no_row_filter,
+    require_system_context,
 )
-from tidewheel.core.urls import over_http, shown_url
+from tidewheel.core.urls import is_http_url, redact_url
 from tidewheel.core.validation import check_integer, check_job_id, check_seconds
 from tidewheel.errors import InvalidInput, NotBuried, NotOverHttp, ReserveTimeout, WrongState
-from tidewheel.pull.dispatcher import Waiter, reservations_of
-from tidewheel.pull.job_returner import Pulled
+from tidewheel.pull.dispatcher import WaitingPuller, reservations_of
+from tidewheel.pull.job_returner import PulledJob
 from tidewheel.pull.queue_stats import JobStats, QueueStats, Recovery, TopicState
-from tidewheel.pull.reserved_job import NO_LIMITS, Reserved, TouchLimits, check_reserved
-from tidewheel.stores.protocol import MAX_BATCH
-from tidewheel.tasks.options import PutOptions, Template, make_template
-from tidewheel.worker import async_waits
-from tidewheel.worker.store_maintenance import Janitor
+from tidewheel.pull.reserved_job import NO_TOUCH_LIMITS, Reserved, TouchLimits, check_reserved
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.tasks.options import JobTemplate, PutOptions, make_template
+from tidewheel.worker.store_maintenance import Rescuer
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.connections import Connections
+    from tidewheel.client.connections import LoopConnections
     from tidewheel.client.sync.blocking_queue import BlockingReserved
     from tidewheel.stores.protocol import Store
 
-LEAST_TTR: Final = 1.0
+from tidewheel.worker.backoff import RecoverySignal
+
+MIN_TTR_SECONDS: Final = 1.0
 MAX_TOPICS: Final = 1000
 """Most topics that one caller may wait for at a time."""
 MAX_KICKED: Final = 1_000_000
@@ -61,25 +63,26 @@ class Queue:
     def __init__(
         self,
         app: Tidewheel,
-        connections: Connections,
+        connections: LoopConnections,
         *,
         touch_limits: TouchLimits | None = None,
         check_put_topic: Callable[[Any], str] = check_topic,
     ) -> None:
         self._app = app
         self._connections = connections
-        self._limits = TouchLimits.of(app.settings) if touch_limits is None else touch_limits
+        self._limits = TouchLimits.from_settings(app.settings) if touch_limits is None else touch_limits
         self._check_put_topic = check_put_topic
 
     def on_wire(self) -> WireQueue:
         """The same verbs for a server."""
-        if over_http(self._app.url):
+        if is_http_url(self._app.url):
             raise NotOverHttp(
-                f"{shown_url(self._app.url)} is a server, and one for other clients needs the database, too; "
+                f"{redact_url(self._app.url)} is a server, and one for other clients needs the database, "
+                "too; "
                 "run it where that is, with its URL"
             )
         return WireQueue(
-            self._app, self._connections, touch_limits=NO_LIMITS, check_put_topic=check_wire_topic
+            self._app, self._connections, touch_limits=NO_TOUCH_LIMITS, check_put_topic=check_any_topic
         )
 
     # -- putting ------------------------------------------------------------------------------------------
@@ -103,16 +106,16 @@ class Queue:
     async def _put(self, job: NewJob) -> Job[Any]:
         """Those who put at a time share a commit."""
         reservations = reservations_of(self._connections)
-        reservations.rounds.called()
-        await reservations.rounds.gather()
+        reservations.commit_window.record_call()
+        await reservations.commit_window.wait_for_callers()
         try:
-            handle = await submit(self._app, job)
+            handle = await enqueue_job(self._app, job)
         finally:
-            reservations.rounds.answered(1)
-        reservations.overtaken(handle.topic, handle.priority)  # middleware may have changed both
+            reservations.commit_window.expect_callers(1)
+        reservations.record_new_job(handle.topic, handle.priority)  # middleware may have changed both
         return handle
 
-    def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> Template:
+    def template(self, topic: str, ttr: float | timedelta, options: PutOptions) -> JobTemplate:
         """What jobs have in common that are put into a topic with these options."""
         app = self._app
         template = make_template(
@@ -122,13 +125,15 @@ class Queue:
             defaults={"max_attempts": None},
             given=options,
         )
-        pattern = replace(template.pattern, lease_seconds=check_seconds("ttr", ttr, LEAST_TTR))
-        template = Template(pattern, template.by_payload, template.tenant_given)
-        context = context_in_force()
-        return template if context is None else template.under(context, uuids=app.settings.tenant_uuids)
+        pattern = replace(template.prototype, lease_seconds=check_seconds("ttr", ttr, MIN_TTR_SECONDS))
+        template = JobTemplate(pattern, template.by_payload, template.tenant_given)
+        context = current_context()
+        return (
+            template if context is None else template.under_context(context, uuids=app.settings.tenant_uuids)
+        )
 
     def _body(self, value: Any) -> Any:
-        return untyped_body(value, self._app.settings.max_payload_bytes)
+        return encode_untyped_payload(value, self._app.settings.max_payload_bytes)
 
     # -- reserving ----------------------------------------------------------------------------------------
 
@@ -139,13 +144,13 @@ class Queue:
 
         ``ReserveTimeout`` when there was none within ``timeout`` seconds; 0 is one look, None waits on.
         """
-        system_only("reserve")
+        require_system_context("reserve")
         wanted = check_topics(topics)
         seconds = None if timeout is None else check_seconds("timeout", timeout, 0)
-        refuse_inside(self._app, "reserve")
+        refuse_in_transaction(self._app, "reserve")
         pulled = await reservations_of(self._connections).reserve(wanted, seconds)
         if pulled is None:
-            raise ReserveTimeout(f"no job of {_listed(wanted)} was ready within {seconds or 0:g} s")
+            raise ReserveTimeout(f"no job of {_topic_list(wanted)} was ready within {seconds or 0:g} s")
         return Reserved(self._app, self._connections, pulled, self._limits)
 
     async def reserve_job(self, job_id: UUID | str) -> Reserved:
@@ -153,12 +158,12 @@ class Queue:
 
         ``WrongState`` when it is in none of these states, ``JobNotFound`` when there is no such job.
         """
-        system_only("reserve_job")
+        require_system_context("reserve_job")
         wanted = check_job_id(job_id)
         store = self._store("reserve_job")
         pulled = await reservations_of(self._connections).grant(wanted)
         if pulled is None:
-            record = await job_actions.get(store, wanted, None)
+            record = await job_actions.get_visible_job(store, wanted, None)
             raise WrongState(
                 f"job {wanted} is {record.shown_state(await store.now())} and cannot be reserved; "
                 "that is possible for jobs that are ready, delayed or buried, and whose key nobody else holds"
@@ -200,8 +205,8 @@ class Queue:
         """
         store = self._store("kick")
         wanted = check_integer("bound", bound, 0, MAX_KICKED)
-        check_wire_topic(topic)
-        whole_view("kick")
+        check_any_topic(topic)
+        require_no_row_filter("kick")
         tenant = self._tenant()
         if wanted <= MAX_BATCH:
             return await store.kick(topic, wanted, tenant=tenant)
@@ -215,21 +220,21 @@ class Queue:
         wanted = check_job_id(job_id)
         store = self._store("kick_job")
         tenant = self._tenant()
-        await job_actions.get(store, wanted, tenant)  # what cannot be seen cannot be kicked
+        await job_actions.get_visible_job(store, wanted, tenant)  # what cannot be seen cannot be kicked
         (verdict,) = await store.kick_jobs([wanted], tenant=tenant)
         match verdict:
-            case Verdict.DONE:
+            case ActionResult.DONE:
                 return
-            case Verdict.NOT_FOUND:
-                raise job_actions.not_found(wanted)
-            case Verdict.KEY_TAKEN:
+            case ActionResult.NOT_FOUND:
+                raise job_actions.job_not_found(wanted)
+            case ActionResult.KEY_TAKEN:
                 raise WrongState(f"job {wanted} cannot be kicked while another job holds its key")
             case _:
                 raise NotBuried(f"job {wanted} is neither buried nor delayed, so there is nothing to kick")
 
     async def rescue(self) -> int:
         """Let others have jobs whose time to run is over, now and not when somebody next looks. How many."""
-        system_only("rescue")
+        require_system_context("rescue")
         return (await self._store("rescue").rescue()).total
 
     # -- looking ------------------------------------------------------------------------------------------
@@ -247,40 +252,40 @@ class Queue:
 
     async def peek_ready(self, topic: str) -> Job[Any] | None:
         """The job of this topic that would be reserved next; None when none is ready."""
-        return await self._peek(topic, Head.READY)
+        return await self._peek(topic, TopicHead.READY)
 
     async def peek_delayed(self, topic: str) -> Job[Any] | None:
         """The delayed job of this topic that will be ready next."""
-        return await self._peek(topic, Head.DELAYED)
+        return await self._peek(topic, TopicHead.DELAYED)
 
     async def peek_buried(self, topic: str) -> Job[Any] | None:
         """The job of this topic that would be kicked next."""
-        return await self._peek(topic, Head.FAILED)
+        return await self._peek(topic, TopicHead.FAILED)
 
-    async def _peek(self, topic: str, head: Head) -> Job[Any] | None:
+    async def _peek(self, topic: str, head: TopicHead) -> Job[Any] | None:
         store = self._store("peek")
-        whole_view("to peek into a topic")
-        record = await store.peek(check_wire_topic(topic), head, tenant=self._tenant())
+        require_no_row_filter("to peek into a topic")
+        record = await store.peek(check_any_topic(topic), head, tenant=self._tenant())
         return None if record is None else Job(self._app, record)
 
     async def stats(self) -> QueueStats:
         """Counts over all topics."""
-        whole_view("stats")
-        depths = await self._app.store.depths(tenant=self._tenant())
-        return QueueStats.of(depths, reservations_of(self._connections).waiting)
+        require_no_row_filter("stats")
+        depths = await self._app.store.topic_depths(tenant=self._tenant())
+        return QueueStats.from_depths(depths, reservations_of(self._connections).waiting)
 
     async def depths(self) -> list[TopicDepth]:
         """The same for each topic that has unfinished or buried jobs, by name."""
-        whole_view("depths")
-        depths = await self._app.store.depths(tenant=self._tenant())
+        require_no_row_filter("depths")
+        depths = await self._app.store.topic_depths(tenant=self._tenant())
         return [depth for depth in depths if depth.ready or depth.delayed or depth.running or depth.failed]
 
     async def stats_topic(self, topic: str) -> TopicState:
         """Counts of one topic; zeros for one that has no jobs."""
-        whole_view("stats_topic")
+        require_no_row_filter("stats_topic")
         store = self._app.store
         tenant = self._tenant()
-        (depth,) = await store.depths([check_wire_topic(topic)], tenant=tenant)
+        (depth,) = await store.topic_depths([check_any_topic(topic)], tenant=tenant)
         return TopicState(
             topic=topic,
             ready=depth.ready,
@@ -295,8 +300,8 @@ class Queue:
     async def stats_job(self, job_id: UUID | str) -> JobStats:
         """What happened to one job so far, or ``JobNotFound``."""
         store = self._app.store
-        record = await job_actions.get(store, check_job_id(job_id), self._tenant())
-        return JobStats.of(record, await store.now())
+        record = await job_actions.get_visible_job(store, check_job_id(job_id), self._tenant())
+        return JobStats.from_record(record, await store.now())
 
     async def list_topics(self) -> list[str]:
         """Every topic that has jobs or is paused, by name. One that has none any more is not listed."""
@@ -327,11 +332,11 @@ class Queue:
 
     def _tenant(self) -> str | None:
         """Whose jobs a call is about; None is all."""
-        return tenant_in_question(uuids=self._app.settings.tenant_uuids)
+        return effective_tenant(uuids=self._app.settings.tenant_uuids)
 
     def _store(self, verb: str) -> Store:
         """For what cannot be part of a handler's transaction."""
-        refuse_inside(self._app, verb)
+        refuse_in_transaction(self._app, verb)
         return self._app.store
 
 
@@ -365,11 +370,11 @@ def check_topics(value: Any) -> frozenset[str]:
 def _check_each(topics: frozenset[str]) -> frozenset[str]:
     """Whoever waits again and again mostly waits for the same ones."""
     for topic in topics:
-        check_wire_topic(topic)
+        check_any_topic(topic)
     return topics
 
 
-def _listed(topics: frozenset[str]) -> str:
+def _topic_list(topics: frozenset[str]) -> str:
     names = sorted(topics)
     more = f" and {len(names) - 3} more topics" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
@@ -384,42 +389,45 @@ def _pause_left(depth: TopicDepth, now: int) -> float:
 class WireQueue(Queue):
     """``app.queue`` under the rules of a wire: it has its own names, and clients touch as they like."""
 
-    def put_soon(self, job: NewJob, *, quick: bool) -> asyncio.Future[Enqueued]:
+    def put_batched(self, job: NewJob, *, calls_again: bool) -> asyncio.Future[Enqueued]:
         """Put a job that was made from a template without a key. ``quick``: the client will put another."""
-        if self._app.registry.around.enqueues:
+        if self._app.registry.middleware.has_enqueue_hooks:
             (job,) = self._app.registry.prepare_jobs(self._app, (job,))
-        return reservations_of(self._connections).put(job, quick=quick)
+        return reservations_of(self._connections).put(job, calls_again=calls_again)
 
-    def ask(self, topics: frozenset[str], timeout: float | None, *, quick: bool) -> Waiter:
-        """Want a job of these topics, which are checked already. What the waiter gets is to be ``taken``.
+    def add_waiter(
+        self, topics: frozenset[str], timeout: float | None, *, calls_again: bool
+    ) -> WaitingPuller:
+        """Want a job of these topics, which are checked already. What the waiter gets is to be
+        ``make_reserved``.
 
         ``quick``: the client will end the job at once, as it did before.
         """
-        return reservations_of(self._connections).ask(topics, timeout, quick=quick)
+        return reservations_of(self._connections).add_waiter(topics, timeout, calls_again=calls_again)
 
-    def hurry(self, waiter: Waiter) -> None:
+    def expire_waiter(self, waiter: WaitingPuller) -> None:
         """It gets a job that is ready now, or none."""
-        reservations_of(self._connections).hurry(waiter)
+        reservations_of(self._connections).expire_waiter(waiter)
 
-    def withdraw(self, waiter: Waiter) -> None:
+    def remove_waiter(self, waiter: WaitingPuller) -> None:
         """It gets none, unless it has one."""
-        reservations_of(self._connections).withdraw(waiter)
+        reservations_of(self._connections).remove_waiter(waiter)
 
-    def taken(self, pulled: Pulled) -> Reserved:
+    def make_reserved(self, pulled: PulledJob) -> Reserved:
         """What a waiter got."""
         return Reserved(self._app, self._connections, pulled, self._limits)
 
     @property
-    def anything_ahead(self) -> bool:
+    def has_prefetched(self) -> bool:
         """Whether jobs are away from the others for clients who have not asked yet."""
-        return reservations_of(self._connections).anything_ahead
+        return reservations_of(self._connections).has_prefetched
 
-    async def rescue_forever(self) -> None:
+    async def run_rescuer(self) -> None:
         """Let others have jobs whose time to run is over, until cancelled: a moment after it is over."""
         app = self._app
-        recovery = async_waits.Recovery()
-        await Janitor(app.store, app.settings.poll_interval, app.clock, recovery).run()
+        recovery = RecoverySignal()
+        await Rescuer(app.store, app.settings.poll_interval, app.clock, recovery).run()
 
-    async def let_go(self) -> None:
+    async def return_prefetched(self) -> None:
         """Of those, because somebody is about to look."""
-        await reservations_of(self._connections).let_go()
+        await reservations_of(self._connections).return_prefetched()

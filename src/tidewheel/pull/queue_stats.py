@@ -8,9 +8,10 @@ from typing import Self
 from uuid import UUID
 
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.core.model import JobRecord, State, TopicDepth
+from tidewheel.core.model import JobRecord, State
+from tidewheel.core.reports import TopicDepth
 
-WORDS = {
+STATE_WORDS = {
     State.RUNNING: "reserved",
     State.FAILED: "buried",
     State.COMPLETED: "deleted",
@@ -45,11 +46,11 @@ class JobStats:
     touches: int
 
     @classmethod
-    def of(cls, record: JobRecord, now: int) -> Self:
+    def from_record(cls, record: JobRecord, now: int) -> Self:
         delayed = record.state is State.PENDING and record.run_at > now
         taken_early = record.run_at == record.claimed_at  # it was made due by that
         moment = record.leased_until if record.state is State.RUNNING else record.run_at if delayed else None
-        state = WORDS.get(record.state) or ("delayed" if delayed else "ready")
+        state = STATE_WORDS.get(record.state) or ("delayed" if delayed else "ready")
         return cls(
             id=record.id,
             number=record.number,
@@ -100,7 +101,7 @@ class QueueStats:
     """callers of this process and event loop that wait for a job"""
 
     @classmethod
-    def of(cls, depths: Iterable[TopicDepth], waiting: int) -> Self:
+    def from_depths(cls, depths: Iterable[TopicDepth], waiting: int) -> Self:
         depths = list(depths)
         return cls(
             topics=len(depths),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
 from tidewheel.client.sync.blocking_queue import BlockingReserved
-from tidewheel.client.sync.portal import Twin
+from tidewheel.client.sync.portal import BlockingWrapper
 from tidewheel.core import payload
 from tidewheel.core.model import (
     BodyFormat,
@@ -28,15 +28,15 @@ from tidewheel.core.names import check_text
 from tidewheel.core.validation import check_integer, check_seconds
 from tidewheel.errors import InvalidInput, NotReserved, TouchLimitExceeded
 from tidewheel.pull.dispatcher import reservations_of
-from tidewheel.pull.job_returner import Pulled
+from tidewheel.pull.job_returner import PulledJob
 from tidewheel.settings import Settings
 from tidewheel.tasks.options import MAX_PRIORITY
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.connections import Connections
+    from tidewheel.client.connections import LoopConnections
 
-BURIED: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
+DEFAULT_BURY_ERROR: Final = JobError("buried", "put away by hand; kick brings it back", retryable=False)
 """What is kept of a job that was buried without a reason."""
 
 
@@ -46,7 +46,9 @@ class Reserved:
     Each of them raises ``NotReserved`` when the time was over already, and then changes nothing.
     """
 
-    def __init__(self, app: Tidewheel, connections: Connections, pulled: Pulled, limits: TouchLimits) -> None:
+    def __init__(
+        self, app: Tidewheel, connections: LoopConnections, pulled: PulledJob, limits: TouchLimits
+    ) -> None:
         self._app = app
         self._connections = connections
         self._job = pulled.job
@@ -118,13 +120,13 @@ class Reserved:
         """It is done. The job ends as completed."""
         await self._end(Completed(), "deleted")
 
-    def deleting(self, *, then: frozenset[str] | None, quick: bool) -> asyncio.Future[bool]:
+    def start_delete(self, *, next_topics: frozenset[str] | None, calls_again: bool) -> asyncio.Future[bool]:
         """The same for who does not wait for it here; False when it was not yours any more.
 
         ``then``: you are going to ask for a job of these topics at once, as you did before.
         ``quick``: you are going to do something at once.
         """
-        return self._ending(Completed(), then, quick=quick)
+        return self._start_end(Completed(), next_topics, quick=calls_again)
 
     async def release(self, *, priority: int | None = None, delay: float | timedelta = 0) -> None:
         """Give it back, to be reserved again: now or after ``delay`` seconds, by anybody."""
@@ -133,7 +135,7 @@ class Reserved:
 
     async def bury(self, *, priority: int | None = None, reason: str | None = None) -> None:
         """Put it away until somebody kicks it. The job ends as failed, and is kept without a limit."""
-        error = BURIED
+        error = DEFAULT_BURY_ERROR
         if reason is not None:
             error = JobError("buried", check_text("reason", reason, 1000), retryable=False)
         await self._end(Failed(error, FailureOrigin.BURIED, _check_priority(priority)), "buried")
@@ -143,7 +145,7 @@ class Reserved:
         or too often, see ``max_touches``.
         """
         now = self._app.clock.monotonic()
-        problem = self._limits.problem(
+        problem = self._limits.find_violation(
             touches=self._touches, since_last=now - self._touched_at, added=now - self._granted_at
         )
         if problem is not None:
@@ -157,16 +159,16 @@ class Reserved:
         return seconds
 
     async def _end(self, outcome: Outcome, done: str) -> None:
-        held = await self._ending(outcome)
+        held = await self._start_end(outcome)
         self._ends_at = 0.0
         if not held:
             raise self._lost(done)
 
-    def _ending(
+    def _start_end(
         self, outcome: Outcome, then: frozenset[str] | None = None, *, quick: bool = True
     ) -> asyncio.Future[bool]:
         settlement = Settlement(self._job.lease, outcome, self._app.clock.monotonic() - self._granted_at)
-        return reservations_of(self._connections).end(settlement, then=then, quick=quick)
+        return reservations_of(self._connections).end(settlement, next_topics=then, calls_again=quick)
 
     def _lost(self, done: str) -> NotReserved:
         return NotReserved(
@@ -180,7 +182,7 @@ class Reserved:
         return BlockingReserved(self, self._app.portal)
 
 
-async def give_back(reserved: Reserved) -> None:
+async def return_abandoned(reserved: Reserved) -> None:
     """Its holder is gone: the job is released, and not counted as that, because nobody asked for it."""
     await reserved._end(Released(counted=False), "given back")
 
@@ -191,7 +193,7 @@ def _check_priority(value: int | None) -> int | None:
 
 def check_reserved(value: Any) -> Reserved:
     """What ``reserve`` gave out, or its blocking twin."""
-    reserved = value.inner if isinstance(value, Twin) else value
+    reserved = value.inner if isinstance(value, BlockingWrapper) else value
     if not isinstance(reserved, Reserved):
         raise InvalidInput(
             f"this was given a {type(value).__name__}; it takes what reserve() answered, because only who "
@@ -204,33 +206,33 @@ def check_reserved(value: Any) -> Reserved:
 class TouchLimits:
     """None is no limit."""
 
-    most: int | None = None  # touches of one reservation
-    longest: float | None = None  # seconds that all of them together may add
-    interval: float | None = None  # seconds from one to the next; the first may come at once
+    max_touches: int | None = None  # touches of one reservation
+    max_seconds: float | None = None  # seconds that all of them together may add
+    min_interval: float | None = None  # seconds from one to the next; the first may come at once
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def from_settings(cls, settings: Settings) -> Self:
         return cls(settings.max_touches, settings.max_touch_duration, settings.min_touch_interval)
 
-    def problem(self, *, touches: int, since_last: float, added: float) -> str | None:
+    def find_violation(self, *, touches: int, since_last: float, added: float) -> str | None:
         """What is wrong with one more touch; None when nothing is.
 
         ``touches``: how many there were. ``since_last``: seconds; it counts only after a touch. ``added``:
         seconds beyond the reservation's first end that the job would be held for then.
         """
-        if self.most is not None and touches >= self.most:
-            return f"this job was touched {touches} times; the limit is {self.most} (max_touches)"
-        if self.interval is not None and touches and since_last < self.interval:
+        if self.max_touches is not None and touches >= self.max_touches:
+            return f"this job was touched {touches} times; the limit is {self.max_touches} (max_touches)"
+        if self.min_interval is not None and touches and since_last < self.min_interval:
             return (
                 f"this job was touched {since_last:.1f} s ago; "
-                f"{self.interval:g} s have to lie between two touches (min_touch_interval)"
+                f"{self.min_interval:g} s have to lie between two touches (min_touch_interval)"
             )
-        if self.longest is not None and added > self.longest:
+        if self.max_seconds is not None and added > self.max_seconds:
             return (
                 f"this touch would make it {added:.0f} s longer than it was reserved for; "
-                f"the limit is {self.longest:g} s (max_touch_duration)"
+                f"the limit is {self.max_seconds:g} s (max_touch_duration)"
             )
         return None
 
 
-NO_LIMITS = TouchLimits()
+NO_TOUCH_LIMITS = TouchLimits()

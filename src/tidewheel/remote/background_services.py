@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from tidewheel.core.model import Lane
 from tidewheel.errors import StoreError
 from tidewheel.schedules.scheduler import Scheduler
-from tidewheel.worker.async_waits import Recovery, end
-from tidewheel.worker.declared_limits import declare_limits, declared_limits
-from tidewheel.worker.store_maintenance import Janitor
+from tidewheel.worker.async_waits import cancel_and_wait
+from tidewheel.worker.backoff import RecoverySignal
+from tidewheel.worker.declared_limits import limits_of_tasks, write_declared_limits
+from tidewheel.worker.store_maintenance import Rescuer
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 300.0
 """Whom nobody has asked for work for so long has no workers elsewhere to do it for."""
 
-DECLARE_SECONDS: Final = 10.0
+DECLARE_TIMEOUT_SECONDS: Final = 10.0
 """How long the first worker may be kept until the limits of its topics are written."""
 
 _log = logging.getLogger("tidewheel.remote")
 
 
-class Housekeeping:
+class BackgroundServices:
     """Begins with the first worker elsewhere, and ends some time after the last."""
 
     def __init__(self, app: Tidewheel) -> None:
@@ -39,20 +40,20 @@ class Housekeeping:
         self._asked_at = 0.0  # by the loop's clock
         self._declared = asyncio.Event()
 
-    def asked(self) -> None:
+    def record_request(self) -> None:
         """A worker elsewhere was here."""
         loop = asyncio.get_running_loop()
         self._asked_at = loop.time()
         if self._task is None:
             self._task = loop.create_task(self._run(), name="tidewheel-housekeeping")
 
-    async def declared(self) -> None:
+    async def wait_until_declared(self) -> None:
         """When the limits that tasks declare are written, which the first claim is to obey. A store that does
         not answer is waited for as long as a claim would; that says what is the matter with it.
         """
         if not self._declared.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DECLARE_SECONDS):
+                async with asyncio.timeout(DECLARE_TIMEOUT_SECONDS):
                     await self._declared.wait()
 
     async def close(self) -> None:
@@ -63,26 +64,26 @@ class Housekeeping:
             await asyncio.wait((task,))
 
     async def _run(self) -> None:
-        app, recovery = self._app, Recovery()
+        app, recovery = self._app, RecoverySignal()
         store, settings, clock = app.store, app.settings, app.clock
         parts = (
             self._declare(recovery),
-            Janitor(store, settings.poll_interval, clock, recovery).run(),
+            Rescuer(store, settings.poll_interval, clock, recovery).run(),
             Scheduler(store, app.registry, settings, clock, recovery, app.telemetry).run(),
         )
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await self._until_idle(tasks)
         finally:
-            await end(tasks)
+            await cancel_and_wait(tasks)
             if self._task is asyncio.current_task():
                 self._task = None
 
-    async def _declare(self, recovery: Recovery) -> None:
+    async def _declare(self, recovery: RecoverySignal) -> None:
         registry = self._app.registry
-        limits = declared_limits(registry, [Lane(task.topic) for task in registry])
+        limits = limits_of_tasks(registry, [Lane(task.topic) for task in registry])
         try:
-            await declare_limits(self._app.store, limits, recovery, asyncio.Event())
+            await write_declared_limits(self._app.store, limits, recovery, asyncio.Event())
         except StoreError as error:
             _log.error("the limits that tasks declare are not written: %s", error)
         self._declared.set()

@@ -19,18 +19,18 @@ import msgspec
 from tidewheel.core.clock import Clock
 from tidewheel.core.model import Claimed, ClaimRequest
 from tidewheel.errors import InvalidInput, StoreUnavailable
-from tidewheel.pull.job_returner import Returning
-from tidewheel.remote.dispatcher import NOTHING, Grant, Room, Waiter
+from tidewheel.pull.job_returner import JobReturner
+from tidewheel.remote.dispatcher import EMPTY_GRANT, ClaimDispatcher, Grant, WaitingWorker
 from tidewheel.stores.protocol import Store
 
-KEPT_SECONDS: Final = 60.0
+REMEMBER_SECONDS: Final = 60.0
 """How long a grant is remembered for whoever repeats its request."""
-UNSEEN_SECONDS: Final = 5.0
+UNDELIVERED_SECONDS: Final = 5.0
 """How long jobs wait for a repeat when their client was gone before it could be told of them."""
-MAX_KEPT: Final = 10_000
-JOB_BYTES: Final = 700
+MAX_REMEMBERED: Final = 10_000
+JOB_OVERHEAD_BYTES: Final = 700
 """What a job weighs beside its payload and checkpoint."""
-MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
+MAX_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 """Most grants that are remembered, and most bytes of their jobs together. With more, the oldest are reduced
 to their leases, and then give way.
 """
@@ -39,32 +39,32 @@ Check = Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _ReserveRequest:
     """A request, and who waits for its answer: the first who sent it, and who repeats it."""
 
-    waiter: Waiter
+    waiter: WaitingWorker
     name: Hashable | None
-    until: float = math.inf  # by the loop's clock: how long its jobs are remembered, once it has some
+    forget_at: float = math.inf  # by the loop's clock: how long its jobs are remembered, once it has some
     size: int = 0  # of these
     holders: int = 0
-    told: int = 0  # to so many who were there
+    deliveries: int = 0  # to so many who were there
     refused: bool = False  # to somebody who may not have them
     reduced: bool = False  # to leases: there was no room for payloads
 
 
-class Reserving:
+class ReserveRequests:
     """The requests of one event loop."""
 
-    def __init__(self, room: Room, store: Store, clock: Clock, returning: Returning) -> None:
-        self._room = room
+    def __init__(self, room: ClaimDispatcher, store: Store, clock: Clock, returning: JobReturner) -> None:
+        self._dispatcher = room
         self._store = store
         self._clock = clock
-        self._returning = returning
-        self._asked: dict[Hashable, _Asked] = {}
-        self._kept: dict[_Asked, None] = {}  # those of them with an answer, the oldest first
-        self._whole: dict[_Asked, None] = {}  # those of them that were not reduced
-        self._kept_bytes = 0
-        self._unseen: dict[_Asked, asyncio.TimerHandle] = {}
+        self._job_returner = returning
+        self._requests: dict[Hashable, _ReserveRequest] = {}
+        self._answered: dict[_ReserveRequest, None] = {}  # those of them with an answer, the oldest first
+        self._with_payloads: dict[_ReserveRequest, None] = {}  # those of them that were not reduced
+        self._answered_bytes = 0
+        self._undelivered: dict[_ReserveRequest, asyncio.TimerHandle] = {}
 
     async def reserve(
         self,
@@ -80,12 +80,12 @@ class Reserving:
         Whoever stops waiting is to be cancelled: what it would have got is somebody else's then.
         """
         self._forget_old()
-        asked = None if name is None else self._asked.get(name)
+        asked = None if name is None else self._requests.get(name)
         if asked is None:
-            asked = _Asked(self._room.ask(request, seconds), name)
+            asked = _ReserveRequest(self._dispatcher.add_waiter(request, seconds), name)
             if name is not None:
-                self._asked[name] = asked
-            return await self._hold(asked, check), False
+                self._requests[name] = asked
+            return await self._wait_for_grant(asked, check), False
         if asked.waiter.request != request:
             raise InvalidInput(
                 "this request id was given with another request before; make a new id for each"
@@ -94,38 +94,38 @@ class Reserving:
             self._take_back(asked)  # nobody can be told what they are: they are claimed anew
             return await self.reserve(request, seconds, name, check)
         if asked.waiter.answer.done():
-            return await self._renewed(asked), True
+            return await self._repeat_grant(asked), True
         if not seconds:
-            self._room.hurry(asked.waiter)
-        return await self._hold(asked, check), True
+            self._dispatcher.expire_waiter(asked.waiter)
+        return await self._wait_for_grant(asked, check), True
 
     def has_granted(self, name: Hashable | None) -> bool:
         """Whether the request of this name has its answer, and is remembered."""
-        asked = self._asked.get(name)
+        asked = self._requests.get(name)
         return asked is not None and asked.waiter.answer.done() and not asked.reduced
 
-    def not_told(self, name: Hashable | None, grant: Grant) -> None:
+    def report_undelivered(self, name: Hashable | None, grant: Grant) -> None:
         """Who was to be told of this grant had gone. Who has a name may come back; the jobs wait so long."""
-        asked = self._asked.get(name)
+        asked = self._requests.get(name)
         if asked is None:
-            self._returning.give_back(grant.pulled())
+            self._job_returner.return_jobs(grant.split_jobs())
             return
-        asked.told -= 1
+        asked.deliveries -= 1
         if not asked.holders:
-            self._let_go(asked)
+            self._release_waiter(asked)
 
     def close(self) -> None:
         """Nobody can repeat anything here any more."""
-        for asked in list(self._unseen):
+        for asked in list(self._undelivered):
             self._take_back(asked)
 
-    async def _hold(self, asked: _Asked, check: Check | None) -> Grant:
+    async def _wait_for_grant(self, asked: _ReserveRequest, check: Check | None) -> Grant:
         asked.holders += 1
         try:
             grant = await asyncio.shield(asked.waiter.answer)
             if grant.jobs and check is not None:
                 await check()
-            asked.told += 1
+            asked.deliveries += 1
         except StoreUnavailable:
             raise  # who could not be looked up may come again, and have them
         except Exception:
@@ -134,59 +134,59 @@ class Reserving:
         finally:
             asked.holders -= 1
             if not asked.holders:
-                self._let_go(asked)
+                self._release_waiter(asked)
         return grant
 
-    def _let_go(self, asked: _Asked) -> None:
+    def _release_waiter(self, asked: _ReserveRequest) -> None:
         """Nobody waits for this answer any more."""
         answer = asked.waiter.answer
-        self._room.withdraw(asked.waiter)  # who has an answer keeps it
+        self._dispatcher.remove_waiter(asked.waiter)  # who has an answer keeps it
         jobs = () if answer.exception() is not None else answer.result().jobs
         if not jobs:
             self._forget(asked)
             return
-        if asked.name is not None and asked not in self._kept:
-            self._keep(asked, jobs)
-        if asked.told > 0:
+        if asked.name is not None and asked not in self._answered:
+            self._remember(asked, jobs)
+        if asked.deliveries > 0:
             return
         if asked.name is None or asked.refused:
             self._take_back(asked)
         else:
-            timer = asyncio.get_running_loop().call_later(UNSEEN_SECONDS, self._take_back, asked)
-            self._unseen[asked] = timer
+            timer = asyncio.get_running_loop().call_later(UNDELIVERED_SECONDS, self._take_back, asked)
+            self._undelivered[asked] = timer
 
-    def _keep(self, asked: _Asked, jobs: tuple[Claimed, ...]) -> None:
-        asked.until = asyncio.get_running_loop().time() + KEPT_SECONDS
-        asked.size = sum(JOB_BYTES + len(job.payload) + len(job.checkpoint or b"") for job in jobs)
-        self._kept[asked] = self._whole[asked] = None
-        self._kept_bytes += asked.size
+    def _remember(self, asked: _ReserveRequest, jobs: tuple[Claimed, ...]) -> None:
+        asked.forget_at = asyncio.get_running_loop().time() + REMEMBER_SECONDS
+        asked.size = sum(JOB_OVERHEAD_BYTES + len(job.payload) + len(job.checkpoint or b"") for job in jobs)
+        self._answered[asked] = self._with_payloads[asked] = None
+        self._answered_bytes += asked.size
         self._forget_old()
 
-    def _take_back(self, asked: _Asked) -> None:
+    def _take_back(self, asked: _ReserveRequest) -> None:
         """Its jobs are for others: nobody was told of them."""
         self._stop_waiting(asked)
         self._forget(asked)
-        self._returning.give_back(asked.waiter.answer.result().pulled())
+        self._job_returner.return_jobs(asked.waiter.answer.result().split_jobs())
 
-    def _stop_waiting(self, asked: _Asked) -> None:
+    def _stop_waiting(self, asked: _ReserveRequest) -> None:
         """Wait for nobody any longer."""
-        timer = self._unseen.pop(asked, None)
+        timer = self._undelivered.pop(asked, None)
         if timer is not None:
             timer.cancel()
 
-    async def _renewed(self, asked: _Asked) -> Grant:
+    async def _repeat_grant(self, asked: _ReserveRequest) -> Grant:
         """The same jobs again, for as long as they were granted for: those that are still held."""
         answer = asked.waiter.answer
-        grant = NOTHING if answer.exception() is not None else answer.result()
+        grant = EMPTY_GRANT if answer.exception() is not None else answer.result()
         asked.holders += 1
         self._stop_waiting(asked)
         try:
             renewed = await self._extended(grant)
-            asked.told += 1
+            asked.deliveries += 1
         finally:
             asked.holders -= 1
             if not asked.holders:
-                self._let_go(asked)
+                self._release_waiter(asked)
         return renewed
 
     async def _extended(self, grant: Grant) -> Grant:
@@ -201,32 +201,36 @@ class Reserving:
             held |= {lease for lease, kept in zip(leases, answers, strict=True) if kept}
         return Grant(tuple([job for job in grant.jobs if job.lease in held]), sent)
 
-    def _forget(self, asked: _Asked) -> None:
-        if asked.name is not None and self._asked.get(asked.name) is asked:
-            del self._asked[asked.name]
-        if asked in self._kept:
-            del self._kept[asked]
-            self._whole.pop(asked, None)
-            self._kept_bytes -= asked.size
+    def _forget(self, asked: _ReserveRequest) -> None:
+        if asked.name is not None and self._requests.get(asked.name) is asked:
+            del self._requests[asked.name]
+        if asked in self._answered:
+            del self._answered[asked]
+            self._with_payloads.pop(asked, None)
+            self._answered_bytes -= asked.size
 
-    def _reduce(self, asked: _Asked) -> None:
+    def _reduce(self, asked: _ReserveRequest) -> None:
         """Forget all but its leases, which is what giving back takes."""
-        del self._whole[asked]
+        del self._with_payloads[asked]
         grant = asked.waiter.answer.result()
         jobs = [msgspec.structs.replace(job, payload=b"", checkpoint=None) for job in grant.jobs]
         asked.waiter.answer = asyncio.get_running_loop().create_future()
         asked.waiter.answer.set_result(msgspec.structs.replace(grant, jobs=tuple(jobs)))
         asked.reduced = True
-        self._kept_bytes -= asked.size
-        asked.size = JOB_BYTES * len(jobs)
-        self._kept_bytes += asked.size
+        self._answered_bytes -= asked.size
+        asked.size = JOB_OVERHEAD_BYTES * len(jobs)
+        self._answered_bytes += asked.size
 
     def _forget_old(self) -> None:
-        while self._whole and self._kept_bytes > MAX_KEPT_BYTES:
-            self._reduce(next(iter(self._whole)))
+        while self._with_payloads and self._answered_bytes > MAX_REMEMBERED_BYTES:
+            self._reduce(next(iter(self._with_payloads)))
         now = asyncio.get_running_loop().time()
-        while self._kept:
-            oldest = next(iter(self._kept))
-            if oldest.until > now and len(self._kept) <= MAX_KEPT and self._kept_bytes <= MAX_KEPT_BYTES:
+        while self._answered:
+            oldest = next(iter(self._answered))
+            if (
+                oldest.forget_at > now
+                and len(self._answered) <= MAX_REMEMBERED
+                and self._answered_bytes <= MAX_REMEMBERED_BYTES
+            ):
                 break
             self._forget(oldest)

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from msgspec import structs
 
 from tidewheel.client import job_actions
-from tidewheel.client.handler_transaction import refuse_inside
-from tidewheel.client.job_handle import Fresh, Job
-from tidewheel.core.cron import MAX_SCHEDULES, When, check_when
+from tidewheel.client.handler_transaction import refuse_in_transaction
+from tidewheel.client.job_handle import EnqueuedJob, Job
+from tidewheel.core.cron import MAX_SCHEDULES, Timing, check_timing
 from tidewheel.core.model import Document
 from tidewheel.core.names import shorten, suggest
-from tidewheel.core.security_context import system_only
+from tidewheel.core.security_context import require_system_context
 from tidewheel.errors import LimitExceeded, ScheduleNotFound, StoreUnavailable, WrongState
-from tidewheel.schedules.declarations import job_of
+from tidewheel.schedules.declarations import make_schedule_job
 from tidewheel.schedules.schedule import (
-    KIND,
-    Body,
-    Origin,
+    DOCUMENT_KIND,
     Schedule,
+    ScheduleOrigin,
+    StoredSchedule,
     check_payload,
     check_schedule_name,
-    decode,
-    encode,
-    job_at,
-    ran,
-    shown,
+    decode_schedule,
+    encode_schedule,
+    make_firing_job,
+    record_run,
+    to_schedule,
 )
 from tidewheel.tasks.options import EnqueueOptions
 from tidewheel.telemetry import job_log
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from tidewheel.stores.protocol import Store
     from tidewheel.tasks.task import Task
 
-MOST_TRIES: Final = 10
+MAX_TRIES: Final = 10
 """A schedule is read again when it fired between a look and a write: never so often."""
 
-AT_ONCE: Final = 50
+YIELD_EVERY: Final = 50
 """So many schedules are made ready to be shown before others have their turn."""
 
 
@@ -56,7 +56,7 @@ class Schedules:
         self,
         name: str,
         task_or_topic: str | Task[..., Any],
-        when: When,
+        when: Timing,
         payload: Any = None,
         *,
         replace: bool = False,
@@ -70,42 +70,45 @@ class Schedules:
         """
         store = self._store("create a schedule")
         check_schedule_name(name)
-        wanted = Body(
-            when=check_when(when).dump(),
-            job=job_of(self._app.registry, self._app.settings, task_or_topic, payload, options),
-            origin=Origin.CREATED,
+        wanted = StoredSchedule(
+            when=check_timing(when).dump(),
+            job=make_schedule_job(self._app.registry, self._app.settings, task_or_topic, payload, options),
+            origin=ScheduleOrigin.CREATED,
             fired_until=await store.now(),
         )
-        for _ in range(MOST_TRIES):
-            document = await store.document(KIND, name)
+        for _ in range(MAX_TRIES):
+            document = await store.document(DOCUMENT_KIND, name)
             if document is None:
                 await self._refuse_too_many(store)
                 body, version = wanted, 0
             else:
-                body, version = _replaced(name, decode(document), wanted, replace=replace), document.version
+                body, version = (
+                    _replaced(name, decode_schedule(document), wanted, replace=replace),
+                    document.version,
+                )
             if await self._write(store, name, body, version):
                 return await self.get(name)
-        raise _busy(name)
+        raise _too_many_conflicts(name)
 
     async def all(self) -> list[Schedule]:
         """Every schedule, by name; there are at most 1,000."""
-        system_only("schedules")
+        require_system_context("schedules")
         store = self._app.store
         now = await store.now()
-        documents = await store.documents(KIND, limit=MAX_SCHEDULES)
+        documents = await store.documents(DOCUMENT_KIND, limit=MAX_SCHEDULES)
         found: list[Schedule] = []
         for document in sorted(documents, key=lambda one: one.id):
-            found.append(shown(document, now))
-            if len(found) % AT_ONCE == 0:
+            found.append(to_schedule(document, now))
+            if len(found) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # to find the next runs of a thousand takes a second
         return found
 
     async def get(self, name: str) -> Schedule:
         """One schedule, or ``ScheduleNotFound``."""
-        system_only("schedules")
+        require_system_context("schedules")
         store = self._app.store
         document = await self._found(store, name)
-        return shown(document, await store.now())
+        return to_schedule(document, await store.now())
 
     async def pause(self, name: str) -> Schedule:
         """Let it make no jobs until ``resume``, whatever restarts meanwhile."""
@@ -124,89 +127,91 @@ class Schedules:
     async def run(self, name: str) -> Job[Any]:
         """Make a job of it now, also while it is paused. Its own times are not changed by it."""
         store = self._store("run a schedule")
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             document = await self._found(store, name)
-            body = decode(document)
+            body = decode_schedule(document)
             check_payload(self._app.registry, body)
             now = await store.now()
-            [job] = self._app.registry.prepare_jobs(self._app, [job_at(name, body, now)])
-            new = encode(name, ran(body, [job], now, now), document.version)
-            write = functools.partial(store.enqueue_with, new)
+            [job] = self._app.registry.prepare_jobs(self._app, [make_firing_job(name, body, now)])
+            new = encode_schedule(name, record_run(body, [job], now, now), document.version)
+            write = functools.partial(store.enqueue_with_document, new)
             telemetry = self._app.telemetry
             answers = await (write([job]) if telemetry.off else telemetry.enqueue(write, [job]))
             if answers is None:
                 continue  # it fired just now, or was changed
             if self._app.settings.log_jobs:
-                job_log.queued(zip([job], answers, strict=True))
+                job_log.log_enqueued(zip([job], answers, strict=True))
             handle: Job[Any]
             if answers[0].duplicate:
-                record = await job_actions.get(store, answers[0].job_id, None)
+                record = await job_actions.get_visible_job(store, answers[0].job_id, None)
                 handle = Job(self._app, record, duplicate=True, replaced=answers[0].replaced)
             else:
-                handle = Job(self._app, Fresh(job, answers[0]))
+                handle = Job(self._app, EnqueuedJob(job, answers[0]))
             if self._app.after_enqueue is not None:
                 await self._app.after_enqueue([handle])
             return handle
-        raise _busy(name)
+        raise _too_many_conflicts(name)
 
     async def delete(self, name: str) -> None:
         """Forget it. Its jobs stay. One that code declares comes back with the next worker that starts."""
         store = self._store("delete a schedule")
-        if not await store.remove_document(KIND, check_schedule_name(name)):
+        if not await store.remove_document(DOCUMENT_KIND, check_schedule_name(name)):
             raise await self._not_found(store, name)
-        self._app.registry.schedule_changes.tell()
+        self._app.registry.schedule_changes.announce()
 
     # -- inside -----------------------------------------------------------------------------------------
 
     def _store(self, verb: str) -> Store:
-        system_only(verb)
-        refuse_inside(self._app, verb)
+        require_system_context(verb)
+        refuse_in_transaction(self._app, verb)
         return self._app.store
 
-    async def _change(self, verb: str, name: str, change: Callable[[Body, int], Body]) -> Schedule:
+    async def _change(
+        self, verb: str, name: str, change: Callable[[StoredSchedule, int], StoredSchedule]
+    ) -> Schedule:
         store = self._store(verb)
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             document = await self._found(store, name)
-            body = change(decode(document), await store.now())
+            body = change(decode_schedule(document), await store.now())
             if await self._write(store, name, body, document.version):
                 return await self.get(name)
-        raise _busy(name)
+        raise _too_many_conflicts(name)
 
-    async def _write(self, store: Store, name: str, body: Body, version: int) -> bool:
-        [written] = await store.write_documents([encode(name, body, version)])
-        self._app.registry.schedule_changes.tell()
+    async def _write(self, store: Store, name: str, body: StoredSchedule, version: int) -> bool:
+        [written] = await store.write_documents([encode_schedule(name, body, version)])
+        self._app.registry.schedule_changes.announce()
         return written is not None
 
     async def _found(self, store: Store, name: str) -> Document:
-        document = await store.document(KIND, check_schedule_name(name))
+        document = await store.document(DOCUMENT_KIND, check_schedule_name(name))
         if document is None:
             raise await self._not_found(store, name)
         return document
 
     async def _not_found(self, store: Store, name: str) -> ScheduleNotFound:
-        known = [document.id for document in await store.documents(KIND, limit=MAX_SCHEDULES)]
+        known = [document.id for document in await store.documents(DOCUMENT_KIND, limit=MAX_SCHEDULES)]
         return ScheduleNotFound(f"there is no schedule {shorten(name)}{suggest(name, known)}")
 
     async def _refuse_too_many(self, store: Store) -> None:
-        if len(await store.documents(KIND, limit=MAX_SCHEDULES)) >= MAX_SCHEDULES:
+        if len(await store.documents(DOCUMENT_KIND, limit=MAX_SCHEDULES)) >= MAX_SCHEDULES:
             raise LimitExceeded(
                 f"there are {MAX_SCHEDULES:,} schedules, which is the limit; delete one, or let one that "
                 "fires more often decide what to do"
             )
 
 
-def _replaced(name: str, body: Body, wanted: Body, *, replace: bool) -> Body:
-    if body.origin is Origin.DECLARED:
+def _replaced(name: str, body: StoredSchedule, wanted: StoredSchedule, *, replace: bool) -> StoredSchedule:
+    if body.origin is ScheduleOrigin.DECLARED:
         raise WrongState(
             f"schedule {name} is declared in code, and workers would write it again; change it there, or "
             "choose another name"
         )
     if not replace:
         raise WrongState(f"there is a schedule {name} already; replace it, or choose another name")
-    return with_work_of(body, wanted)
+    return replace_work(body, wanted)
 
 
-def with_work_of(body: Body, wanted: Body) -> Body:
+def replace_work(body: StoredSchedule, wanted: StoredSchedule) -> StoredSchedule:
     """The same schedule with other work. Its next firing is computed anew where its times are others."""
     fired_until = body.fired_until if body.when == wanted.when else wanted.fired_until
     return structs.replace(
@@ -214,5 +219,5 @@ def with_work_of(body: Body, wanted: Body) -> Body:
     )
 
 
-def _busy(name: str) -> StoreUnavailable:
+def _too_many_conflicts(name: str) -> StoreUnavailable:
     return StoreUnavailable(f"schedule {shorten(name)} is written by others all the time; try again")

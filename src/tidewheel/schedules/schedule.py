@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from tidewheel.core import headers, payload
 from tidewheel.core.clock import MICROSECONDS, to_datetime
-from tidewheel.core.cron import Due, When, load, next_runs
+from tidewheel.core.cron import DueRuns, Timing, load_timing, next_runs
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import BodyFormat, Document, NewDocument, NewJob
 from tidewheel.core.names import MAX_NAME_LENGTH, shorten
@@ -27,10 +27,10 @@ from tidewheel.errors import InvalidInput
 if TYPE_CHECKING:
     from tidewheel.tasks.registry import Registry
 
-KIND: Final = "schedule"
+DOCUMENT_KIND: Final = "schedule"
 MAX_PAYLOAD_BYTES: Final = 16 * 1024
 """Largest payload of a schedule: workers read it again and again."""
-NEXT_RUNS: Final = 5
+SHOWN_NEXT_RUNS: Final = 5
 """So many of the next firings are told."""
 RENEW_SECONDS: Final = 600.0
 """How often workers say that their code still declares a schedule."""
@@ -43,7 +43,7 @@ _name = re.compile(r"[A-Za-z0-9_.:@-]{1,200}")
 _NO_ID: Final = UUID(int=0)
 
 
-class Origin(StrEnum):
+class ScheduleOrigin(StrEnum):
     """Where a schedule comes from."""
 
     DECLARED = "declared"
@@ -52,12 +52,12 @@ class Origin(StrEnum):
     """at run time: any worker that knows its task lets it fire"""
 
 
-class Body(Struct, kw_only=True, omit_defaults=True):
+class StoredSchedule(Struct, kw_only=True, omit_defaults=True):
     """What is kept. All times are microseconds of the store's clock."""
 
     when: dict[str, Any]
     job: NewJob  # each firing makes one like it
-    origin: Origin
+    origin: ScheduleOrigin
     fired_until: int  # firings up to here have been dealt with
     paused: bool = False
     declared_at: int | None = None
@@ -69,12 +69,12 @@ class Body(Struct, kw_only=True, omit_defaults=True):
     trouble: str | None = None  # why the newest firing made no job
     trouble_at: int | None = None
 
-    def same_work(self, other: Body) -> bool:
+    def same_work(self, other: StoredSchedule) -> bool:
         """Whether the same is to be done at the same times."""
         return self.when == other.when and self.job == other.job
 
 
-_decoder = msgspec.json.Decoder(Body)
+_decoder = msgspec.json.Decoder(StoredSchedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ class Schedule:
 
     name: str
     when: (
-        When | None
+        Timing | None
     )  # None where this machine cannot read it, an unknown zone say; ``trouble`` has the reason
     task: str | None  # None: jobs for whoever takes them from the topic
     topic: str
     payload: Any
     options: Mapping[str, Any]
-    origin: Origin
+    origin: ScheduleOrigin
     paused: bool
     created_at: datetime
     updated_at: datetime
@@ -105,9 +105,9 @@ class Schedule:
     undeclared: bool  # declared by code that no worker has run for half an hour
 
 
-def pattern_of(job: NewJob) -> NewJob:
+def job_pattern(job: NewJob) -> NewJob:
     """What jobs of a schedule have in common; each gets an id of its own."""
-    return msgspec.structs.replace(job, id=_NO_ID, only=None)
+    return msgspec.structs.replace(job, id=_NO_ID, row_filter=None)
 
 
 def check_schedule_name(value: Any) -> str:
@@ -121,12 +121,12 @@ def check_schedule_name(value: Any) -> str:
     return value
 
 
-def encode(name: str, body: Body, only_version: int) -> NewDocument:
+def encode_schedule(name: str, body: StoredSchedule, only_version: int) -> NewDocument:
     """The document, to be written over this version (0: only where there is none)."""
-    return NewDocument(KIND, name, msgspec.json.encode(body), only_version=only_version)
+    return NewDocument(DOCUMENT_KIND, name, msgspec.json.encode(body), expected_version=only_version)
 
 
-def decode(document: Document) -> Body:
+def decode_schedule(document: Document) -> StoredSchedule:
     """What a document holds; ``InvalidInput`` for what this version of Tidewheel cannot read."""
     try:
         return _decoder.decode(document.body)
@@ -134,29 +134,32 @@ def decode(document: Document) -> Body:
         raise InvalidInput(f"schedule {shorten(document.id)} cannot be read: {error}") from None
 
 
-def shown(document: Document, now: int) -> Schedule:
+def to_schedule(document: Document, now: int) -> Schedule:
     """A schedule for people, also one that cannot be read here."""
     try:
-        body = decode(document)
+        body = decode_schedule(document)
     except InvalidInput as error:
         nothing = NewJob(id=_NO_ID, topic="unknown")
-        body = Body(when={}, job=nothing, origin=Origin.CREATED, fired_until=now, trouble=str(error))
+        body = StoredSchedule(
+            when={}, job=nothing, origin=ScheduleOrigin.CREATED, fired_until=now, trouble=str(error)
+        )
     trouble, when = body.trouble, None
     try:
-        when = load(body.when)
+        when = load_timing(body.when)
     except InvalidInput as error:
         trouble = trouble or str(error)
     runs: tuple[int, ...] = ()
     overdue = None
     if when is not None and not body.paused:
-        runs = next_runs(when, body.fired_until, NEXT_RUNS)
+        runs = next_runs(when, body.fired_until, SHOWN_NEXT_RUNS)
         if runs and runs[0] <= now:  # it is late
             if runs[0] < now - OVERDUE_SECONDS * MICROSECONDS:
                 overdue = to_datetime(runs[0])
-            runs = next_runs(when, now, NEXT_RUNS)
+            runs = next_runs(when, now, SHOWN_NEXT_RUNS)
     job = body.job
     undeclared = (
-        body.origin is Origin.DECLARED and now - (body.declared_at or 0) > UNDECLARED_SECONDS * MICROSECONDS
+        body.origin is ScheduleOrigin.DECLARED
+        and now - (body.declared_at or 0) > UNDECLARED_SECONDS * MICROSECONDS
     )
     return Schedule(
         name=document.id,
@@ -213,40 +216,42 @@ def _moment(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else to_datetime(microseconds)
 
 
-MAX_TROUBLE: Final = 500
+MAX_PROBLEM_LENGTH: Final = 500
 """Longest reason that is kept, in characters."""
 
 
-def fires_here(registry: Registry, name: str, body: Body) -> bool:
+def can_fire_here(registry: Registry, name: str, body: StoredSchedule) -> bool:
     """Whether this app's workers let it fire.
 
     One of the code's: where the code still declares it. Any other: where its task is known, whose signature
     the payload has to fit; or anywhere, if it is for whoever takes jobs of a topic.
     """
-    if body.origin is Origin.DECLARED:
+    if body.origin is ScheduleOrigin.DECLARED:
         return name in registry.schedules
-    return not body.job.task or registry.named(body.job.task) is not None
+    return not body.job.task or registry.find(body.job.task) is not None
 
 
-def job_at(name: str, body: Body, fire_time: int) -> NewJob:
+def make_firing_job(name: str, body: StoredSchedule, fire_time: int) -> NewJob:
     """The job of one firing."""
     entries = {
-        **headers.read(body.job.headers),
-        headers.SCHEDULE: name,
-        headers.FIRE_TIME: to_datetime(fire_time).isoformat(),
+        **headers.read_headers(body.job.headers),
+        headers.SCHEDULE_HEADER: name,
+        headers.FIRE_TIME_HEADER: to_datetime(fire_time).isoformat(),
     }
-    return structs.replace(body.job, id=new_id(), headers=headers.write(entries))
+    return structs.replace(body.job, id=new_id(), headers=headers.write_headers(entries))
 
 
-def check_payload(registry: Registry, body: Body) -> None:
+def check_payload(registry: Registry, body: StoredSchedule) -> None:
     """``InvalidPayload`` when the payload does not fit the task any more."""
     job = body.job
-    task = registry.named(job.task) if job.task else registry.resolve(job.topic, "")
+    task = registry.find(job.task) if job.task else registry.resolve(job.topic, "")
     if task is not None:
         task.decode(job.payload, job.format)
 
 
-def fired(registry: Registry, name: str, body: Body, due: Due, now: int) -> tuple[Body, list[NewJob]]:
+def fire_due(
+    registry: Registry, name: str, body: StoredSchedule, due: DueRuns, now: int
+) -> tuple[StoredSchedule, list[NewJob]]:
     """The jobs of what is due, and the schedule after it.
 
     A payload that does not fit makes no jobs. That is remembered, and the schedule goes on.
@@ -262,12 +267,12 @@ def fired(registry: Registry, name: str, body: Body, due: Due, now: int) -> tupl
         # Without the value, where the message has one: more people see schedules than may see payloads.
         words = getattr(error, "kept", None) or str(error)
         said = words if isinstance(error, InvalidInput) else f"{type(error).__name__}: {words}"
-        return troubled(after, said, now), []
-    jobs = [job_at(name, body, at) for at in firings]
-    return ran(after, jobs, firings[-1], now), jobs
+        return record_problem(after, said, now), []
+    jobs = [make_firing_job(name, body, at) for at in firings]
+    return record_run(after, jobs, firings[-1], now), jobs
 
 
-def ran(body: Body, jobs: list[NewJob], fire_time: int, now: int) -> Body:
+def record_run(body: StoredSchedule, jobs: list[NewJob], fire_time: int, now: int) -> StoredSchedule:
     """The schedule after these jobs were made."""
     return structs.replace(
         body,
@@ -280,6 +285,6 @@ def ran(body: Body, jobs: list[NewJob], fire_time: int, now: int) -> Body:
     )
 
 
-def troubled(body: Body, reason: str, now: int) -> Body:
+def record_problem(body: StoredSchedule, reason: str, now: int) -> StoredSchedule:
     """The schedule when it could make no job, and why."""
-    return structs.replace(body, trouble=reason[:MAX_TROUBLE], trouble_at=now)
+    return structs.replace(body, trouble=reason[:MAX_PROBLEM_LENGTH], trouble_at=now)

@@ -15,25 +15,25 @@ from typing import Any, Final
 
 import uvicorn
 
-from tidewheel.core.log_throttle import LimitedLog
-from tidewheel.core.open_files import report_lack_of_files
+from tidewheel.core.log_throttle import ThrottledLog
+from tidewheel.core.open_files import log_file_shortage
 from tidewheel.errors import ConfigurationError
 from tidewheel.server.api import Api
 from tidewheel.server.connection_limits import ConnectionLimits, ConnectionTable
-from tidewheel.server.http_connection import Connection
+from tidewheel.server.http_connection import HttpConnection
 
-LAST_SECONDS: Final = 1.5
+SHUTDOWN_GRACE_SECONDS: Final = 1.5
 """How long requests may finish after a signal to stop; what waits or streams is told to end at once."""
 KEEP_ALIVE_SECONDS: Final = 65
 """How long an idle connection is kept: a little longer than load balancers do, so that they close it."""
 BACKLOG: Final = 2048
 """Max connections that wait to be accepted."""
-ACCEPTED_TOGETHER: Final = 16
+MAX_ACCEPTS_PER_TURN: Final = 16
 """Connections accepted in one turn of the event loop, before the table of connections can refuse any."""
 SEND_BUFFER_BYTES: Final = 256 * 1024
 """Size of the system's send buffer of a connection: a client that does not read must not cost megabytes."""
 
-_log = LimitedLog(logging.getLogger("tidewheel.server"))
+_log = ThrottledLog(logging.getLogger("tidewheel.server"))
 
 
 class ApiServer(uvicorn.Server):
@@ -46,8 +46,8 @@ class ApiServer(uvicorn.Server):
         self._handle_signals = handle_signals
         self._listener = listener
         self._running_loop: asyncio.AbstractEventLoop | None = None
-        limits = ConnectionLimits.of(api.app.settings)
-        connect: Any = functools.partial(Connection, ConnectionTable(limits))
+        limits = ConnectionLimits.from_settings(api.app.settings)
+        connect: Any = functools.partial(HttpConnection, ConnectionTable(limits))
         super().__init__(
             uvicorn.Config(
                 api,
@@ -58,10 +58,10 @@ class ApiServer(uvicorn.Server):
                 server_header=False,
                 log_config=None,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # any number of seconds
-                backlog=ACCEPTED_TOGETHER,
+                timeout_graceful_shutdown=SHUTDOWN_GRACE_SECONDS,  # type: ignore[arg-type]  # any number of seconds
+                backlog=MAX_ACCEPTS_PER_TURN,
                 # Other clients are not believed: they could claim any address.
-                proxy_headers=bool(limits.trusted),
+                proxy_headers=bool(limits.trusted_proxies),
                 forwarded_allow_ips=list(api.app.settings.trusted_proxies),
             )
         )
@@ -87,7 +87,7 @@ class ApiServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
         await super().startup(sockets)
-        self._listener.listen(BACKLOG)  # asyncio has made it ACCEPTED_TOGETHER
+        self._listener.listen(BACKLOG)  # asyncio has made it MAX_ACCEPTS_PER_TURN
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second. Once a second, cut the clients that are gone or too slow."""
@@ -96,20 +96,20 @@ class ApiServer(uvicorn.Server):
             connections: list[Any] = list(self.server_state.connections)  # all of them ours
             for connection in connections:
                 if connection.left_unseen:
-                    connection.cut()
-                elif reason := connection.overdue(now):
+                    connection.reset_connection()
+                elif reason := connection.overdue_reason(now):
                     _log.write("cut", "cut a connection: %s", reason)
-                    connection.cut()
+                    connection.reset_connection()
         return await super().on_tick(counter)
 
-    async def run_here(self) -> None:
+    async def run_on_current_loop(self) -> None:
         """Serve until stopped, on the running event loop."""
         self._running_loop = asyncio.get_running_loop()
-        report_lack_of_files(self._running_loop, _log)
+        log_file_shortage(self._running_loop, _log)
         await self.serve(sockets=[self._listener])
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A socket to serve on, taken before anything else is started. Port 0 is any that is free."""
     # With its protocol named, unlike ``socket.create_server``: asyncio turns Nagle's algorithm off for such
     # sockets only, and with it enqueueing at 64 connections was three times slower.
@@ -129,7 +129,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def url_of(listener: socket.socket) -> str:
+def listener_url(listener: socket.socket) -> str:
     """Where a socket is reached."""
     address: Any = listener.getsockname()
     host = f"[{address[0]}]" if ":" in address[0] else address[0]

@@ -46,11 +46,11 @@ SMALL_BODY_BYTES: Final = 32 * 1024
 """Max bytes of a body that are read without a turn."""
 PUBLIC_BODY_BYTES: Final = 16 * 1024
 """Max bytes of a body for a route that needs no key: the longest name and password, fully escaped, fit."""
-LARGE_BODIES: Final = 32
+MAX_LARGE_BODIES: Final = 32
 """How many larger bodies of known callers are read at a time."""
-LARGE_BODIES_OF_UNKNOWN: Final = 3
+MAX_ANONYMOUS_LARGE_BODIES: Final = 3
 """How many larger bodies of callers without a key, token or session are read at a time."""
-WRITTEN_TOGETHER: Final = 32 * 1024
+WRITE_CHUNK_BYTES: Final = 32 * 1024
 """Bytes of an answer that are handed on at once; the rest waits until the client has read some of them."""
 
 SECURITY_HEADERS: Final[Headers] = (
@@ -77,7 +77,7 @@ PAGE_HEADERS: Final[Headers] = (
 )
 """With every page and file of the UI."""
 
-BEGUN: Final = "tidewheel.begun"
+RESPONSE_STARTED: Final = "tidewheel.begun"
 """In the scope once an answer has begun: then no other can be sent."""
 
 _CLOSE: Final[Headers] = ((b"connection", b"close"),)  # the rest of the body is not waited for
@@ -96,11 +96,13 @@ def read_headers(scope: Scope) -> dict[bytes, bytes]:
         for name, value in given:
             if name in headers and name in SINGLE_HEADERS:
                 detail = f"the header {name.decode('ascii')} is given more than once; give it once"
-                raise closing(Problem(MALFORMED_REQUEST, detail))
+                raise with_connection_close(Problem(MALFORMED_REQUEST, detail))
             headers[name] = headers[name] + b", " + value if name in headers else value
     coding = headers.get(b"transfer-encoding")
     if coding is not None and coding.strip().lower() != b"chunked":
-        raise closing(Problem(MALFORMED_REQUEST, "Transfer-Encoding is not chunked; no other is understood"))
+        raise with_connection_close(
+            Problem(MALFORMED_REQUEST, "Transfer-Encoding is not chunked; no other is understood")
+        )
     return headers
 
 
@@ -124,12 +126,12 @@ class BodyLimit:
     bytes: int
     setting: str = ""
 
-    def refusal(self, how: str) -> Problem:
+    def too_large(self, how: str) -> Problem:
         setting = f" ({self.setting})" if self.setting else ""
         return Problem(TOO_LARGE, f"the body {how}; the limit is {self.bytes:,}{setting}", headers=_CLOSE)
 
 
-class BodyTurns:
+class BodyReadSlots:
     """Turns at reading large bodies, so that many clients who send slowly cannot fill the memory.
 
     The small start of a body needs no turn. Callers who are not known have turns of their own, and cannot
@@ -137,20 +139,20 @@ class BodyTurns:
     """
 
     def __init__(self) -> None:
-        self._known = asyncio.Semaphore(LARGE_BODIES)
-        self._unknown = asyncio.Semaphore(LARGE_BODIES_OF_UNKNOWN)
+        self._known = asyncio.Semaphore(MAX_LARGE_BODIES)
+        self._unknown = asyncio.Semaphore(MAX_ANONYMOUS_LARGE_BODIES)
 
-    def of(self, caller: Caller) -> asyncio.Semaphore:
+    def for_caller(self, caller: Caller) -> asyncio.Semaphore:
         return self._unknown if caller.kind is CallerKind.ANONYMOUS else self._known
 
 
 async def read_body(
-    receive: Receive, headers: Mapping[bytes, bytes], limit: BodyLimit, turns: asyncio.Semaphore
+    receive: Receive, headers: Mapping[bytes, bytes], limit: BodyLimit, slots: asyncio.Semaphore
 ) -> bytes:
     """Return the whole body, as long as it is not larger than it may be, whatever its header says."""
     said = headers.get(b"content-length", b"")
     if said.isdigit() and int(said) > limit.bytes:
-        raise limit.refusal(f"is {int(said):,} bytes")
+        raise limit.too_large(f"is {int(said):,} bytes")
     message = await receive()
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body", False) and len(body) <= limit.bytes:
@@ -164,16 +166,16 @@ async def read_body(
             part = message.get("body", b"")
             size += len(part)
             if size > limit.bytes:
-                raise limit.refusal(f"is more than {limit.bytes:,} bytes")
+                raise limit.too_large(f"is more than {limit.bytes:,} bytes")
             parts.append(part)
             if not message.get("more_body", False):
                 return b"".join(parts)
             if size > SMALL_BODY_BYTES and not has_turn:
-                has_turn = await turns.acquire()
+                has_turn = await slots.acquire()
             message = await receive()
     finally:
         if has_turn:
-            turns.release()
+            slots.release()
 
 
 def check_media_type(headers: Mapping[bytes, bytes]) -> None:
@@ -209,16 +211,16 @@ async def respond(
     start: list[tuple[bytes, bytes]] = [*common, *headers]
     if status not in {204, 304}:
         start += ((b"content-type", media_type), (b"content-length", str(len(body)).encode()))
-    scope[BEGUN] = True
+    scope[RESPONSE_STARTED] = True
     await send({"type": "http.response.start", "status": status, "headers": start})
     if scope["method"] == "HEAD":
         body = b""
-    if len(body) > WRITTEN_TOGETHER:
-        last = (len(body) - 1) // WRITTEN_TOGETHER * WRITTEN_TOGETHER
+    if len(body) > WRITE_CHUNK_BYTES:
+        last = (len(body) - 1) // WRITE_CHUNK_BYTES * WRITE_CHUNK_BYTES
         for start_of_part in range(
-            0, last, WRITTEN_TOGETHER
+            0, last, WRITE_CHUNK_BYTES
         ):  # sending waits for a client that does not read
-            part = body[start_of_part : start_of_part + WRITTEN_TOGETHER]
+            part = body[start_of_part : start_of_part + WRITE_CHUNK_BYTES]
             await send({"type": "http.response.body", "body": part, "more_body": True})
         body = body[last:]
     await send({"type": "http.response.body", "body": body})
@@ -230,7 +232,7 @@ async def respond_problem(scope: Scope, send: Send, problem: Problem) -> None:
     await respond(scope, send, problem.kind.status, document, MEDIA_TYPE, problem.headers)
 
 
-def closing(problem: Problem) -> Problem:
+def with_connection_close(problem: Problem) -> Problem:
     """The same problem, and the end of the connection: what else comes in on it is not waited for."""
     problem.headers += _CLOSE
     return problem

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tidewheel.access.audit_log import AuditEntry
     from tidewheel.server.request import Request
 
-COOKIE: Final = "tidewheel_session"
+SESSION_COOKIE: Final = "tidewheel_session"
 CSRF_HEADER: Final = b"x-csrf-token"
 
 
-class Gate:
+class Authenticator:
     """Asks ``app.access`` for everything it decides."""
 
     def __init__(self, app: Tidewheel) -> None:
@@ -33,7 +33,7 @@ class Gate:
     def access(self) -> Access:
         return self._app.access
 
-    async def caller(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
+    async def authenticate(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
         """Who asks. Showing nothing is allowed, showing something wrong is not."""
         authorization = headers.get(b"authorization")
         if authorization is not None:
@@ -48,7 +48,7 @@ class Gate:
             return ANONYMOUS
         caller = await self.access.authenticate(cookie=cookie)
         if changing:
-            await self._refuse_forged(cookie, headers)
+            await self._check_csrf(cookie, headers)
         return caller
 
     def context(self, caller: Caller, permission: Permission, method: str) -> SecurityContext | None:
@@ -78,11 +78,11 @@ class Gate:
         """On whose behalf the caller deletes jobs by a request other than DELETE; raises as ``context``."""
         return self.context(caller, Permission.MANAGE, "DELETE")
 
-    def prepare(self) -> None:
+    def check_rules(self) -> None:
         """Read the rules, so that a wrong one is reported at the start, and warn about risky ones."""
         self.access.warn_about_rules()
 
-    def audited(
+    def record_action(
         self,
         request: Request[Any, Any],
         action: str,
@@ -91,21 +91,25 @@ class Gate:
         details: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[AuditEntry]:
         """Record in the audit log that the caller does this: before it is done, and how it ended."""
-        line = audit_log.by(request.caller, action, target, details=details, address=request.address)
-        return audit_log.audited(self.access.audit, line)
+        line = audit_log.make_audit_line(
+            request.caller, action, target, details=details, address=request.address
+        )
+        return audit_log.record_action(self.access.audit, line)
 
-    async def record(
+    async def record_event(
         self, request: Request[Any, Any], action: str, *, target: str, details: Mapping[str, Any]
     ) -> None:
         """Record an event that no request asked for, such as the end of a bulk operation."""
-        line = audit_log.by(request.caller, action, target, details=details, address=request.address)
+        line = audit_log.make_audit_line(
+            request.caller, action, target, details=details, address=request.address
+        )
         await self.access.audit.record(line)
 
-    async def _refuse_forged(self, cookie: str, headers: Mapping[bytes, bytes]) -> None:
+    async def _check_csrf(self, cookie: str, headers: Mapping[bytes, bytes]) -> None:
         """A browser sends cookies along with what other sites make it send."""
         token = headers.get(CSRF_HEADER)
         known = token is not None and await self.access.is_csrf(cookie, token.decode("latin-1"))
-        if not known or not same_origin(headers):
+        if not known or not is_same_origin(headers):
             raise Problem(
                 CSRF_FAILED,
                 "a session's request that changes something needs the header X-CSRF-Token, as "
@@ -117,12 +121,12 @@ def session_cookie(headers: Mapping[bytes, bytes]) -> str | None:
     """The value of our cookie."""
     for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
+        if name == SESSION_COOKIE:
             return value
     return None
 
 
-def same_origin(headers: Mapping[bytes, bytes]) -> bool:
+def is_same_origin(headers: Mapping[bytes, bytes]) -> bool:
     """Whether a browser says that a page of this server asks; programs say nothing."""
     if headers.get(b"sec-fetch-site", b"same-origin") not in {b"same-origin", b"none"}:
         return False

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidewheel.core.names import shorten
-from tidewheel.core.open_files import allow_connections
+from tidewheel.core.open_files import raise_file_limit
 from tidewheel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tidewheel.server.http_connection import Connection
+    from tidewheel.server.http_connection import HttpConnection
     from tidewheel.settings import Settings
 
-OTHER_CONNECTIONS: Final = 2000
+CONNECTIONS_BESIDE_STREAMS: Final = 2000
 """How many connections there may be besides event streams."""
 MAX_HEAD_BYTES: Final = 8 * 1024 * 1024
 """Max bytes of heads that all connections together hold of requests whose end has not arrived."""
@@ -29,31 +29,31 @@ class ConnectionLimits:
 
     header_bytes: int
     trailer_bytes: int
-    pipelined: int
+    pipelined_requests: int
     send_rate: int
     seconds: float
-    total: int
-    per_address: int
-    trusted: tuple[Network, ...]
+    connections: int
+    connections_per_address: int
+    trusted_proxies: tuple[Network, ...]
 
     @classmethod
-    def of(cls, settings: Settings) -> ConnectionLimits:
+    def from_settings(cls, settings: Settings) -> ConnectionLimits:
         """Read the settings, and make room for the connections as far as the system allows."""
         return cls(
             header_bytes=settings.max_header_bytes,
             trailer_bytes=settings.max_trailer_bytes,
-            pipelined=settings.max_pipelined_requests,
+            pipelined_requests=settings.max_pipelined_requests,
             send_rate=settings.min_send_rate,
             seconds=settings.request_seconds,
-            total=max(1, allow_connections(wanted_connections(settings))),
-            per_address=settings.max_connections_per_address,
-            trusted=_networks(settings.trusted_proxies),
+            connections=max(1, raise_file_limit(wanted_connections(settings))),
+            connections_per_address=settings.max_connections_per_address,
+            trusted_proxies=_networks(settings.trusted_proxies),
         )
 
 
 def wanted_connections(settings: Settings) -> int:
     """How many connections a server should be able to keep open."""
-    return settings.max_event_streams + OTHER_CONNECTIONS
+    return settings.max_event_streams + CONNECTIONS_BESIDE_STREAMS
 
 
 class ConnectionTable:
@@ -66,35 +66,36 @@ class ConnectionTable:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._open: dict[Connection, str | None] = {}
-        self._numbers: dict[str, int] = {}
-        self._waiting: dict[Connection, None] = {}  # the longest wait first
-        self._heads: dict[Connection, int] = {}  # bytes of unfinished requests, the oldest first
+        self._open: dict[HttpConnection, str | None] = {}
+        self._count_by_address: dict[str, int] = {}
+        self._waiting: dict[HttpConnection, None] = {}  # the longest wait first
+        self._heads: dict[HttpConnection, int] = {}  # bytes of unfinished requests, the oldest first
         self._head_bytes = 0
 
-    def admit(self, connection: Connection, host: str | None) -> str:
+    def admit(self, connection: HttpConnection, host: str | None) -> str:
         """Count a new connection. Returns why it is refused; an empty text means that it is not."""
         limits = self.limits
         address = self._address(host)
-        number = 0 if address is None else self._numbers.get(address, 0)
-        if number >= limits.per_address:
+        number = 0 if address is None else self._count_by_address.get(address, 0)
+        if number >= limits.connections_per_address:
             return (
-                f"{number:,} connections are open from {address}; the limit is {limits.per_address:,} "
+                f"{number:,} connections are open from {address}; the limit is "
+                f"{limits.connections_per_address:,} "
                 "(max_connections_per_address; proxies belong into trusted_proxies)"
             )
-        if len(self._open) >= limits.total:
+        if len(self._open) >= limits.connections:
             if not self._waiting:
-                return f"{len(self._open):,} connections are open; the limit is {limits.total:,}"
+                return f"{len(self._open):,} connections are open; the limit is {limits.connections:,}"
             oldest = next(iter(self._waiting))
-            self.forget(oldest)
-            oldest.hang_up()
+            self.remove(oldest)
+            oldest.abort_connection()
         self._open[connection] = address
         self._waiting[connection] = None
         if address is not None:
-            self._numbers[address] = number + 1
+            self._count_by_address[address] = number + 1
         return ""
 
-    def holds(self, connection: Connection, size: int) -> None:
+    def holds(self, connection: HttpConnection, size: int) -> None:
         """Note how many bytes of head an unfinished request holds; 0 when it has arrived.
 
         If all of them together hold too much, the oldest are closed. A request that comes as it should is
@@ -109,10 +110,10 @@ class ConnectionTable:
             self._heads.pop(connection, None)
         while self._head_bytes > MAX_HEAD_BYTES:
             oldest = next(iter(self._heads))
-            self.forget(oldest)
-            oldest.hang_up()
+            self.remove(oldest)
+            oldest.abort_connection()
 
-    def forget(self, connection: Connection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Stop counting a connection. Harmless if it is not counted."""
         self._head_bytes -= self._heads.pop(connection, 0)
         if connection not in self._open:
@@ -120,17 +121,17 @@ class ConnectionTable:
         address = self._open.pop(connection)
         self._waiting.pop(connection, None)
         if address is not None:
-            self._numbers[address] -= 1
-            if not self._numbers[address]:
-                del self._numbers[address]
+            self._count_by_address[address] -= 1
+            if not self._count_by_address[address]:
+                del self._count_by_address[address]
 
-    def waits(self, connection: Connection) -> None:
+    def mark_waiting(self, connection: HttpConnection) -> None:
         """Note that a connection waits for its client from now on."""
         if connection in self._open:
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
-    def works(self, connection: Connection) -> None:
+    def mark_working(self, connection: HttpConnection) -> None:
         """Note that a request of the connection has arrived, and waits for the server."""
         self._waiting.pop(connection, None)
 
@@ -144,7 +145,7 @@ class ConnectionTable:
             return host
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
-        if any(address in network for network in self.limits.trusted):
+        if any(address in network for network in self.limits.trusted_proxies):
             return None
         if isinstance(address, ipaddress.IPv6Address):
             return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))

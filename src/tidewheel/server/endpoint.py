@@ -17,25 +17,25 @@ from tidewheel.server.asgi import (
     SECURITY_HEADERS,
     BodyLimit,
     check_media_type,
-    closing,
     read_body,
     respond,
+    with_connection_close,
 )
-from tidewheel.server.idempotent_requests import HEADER
+from tidewheel.server.idempotent_requests import REQUEST_ID_HEADER
 from tidewheel.server.problems import METHOD_NOT_ALLOWED, REQUEST_TIMEOUT, TIMED_OUT, Problem
 from tidewheel.server.request import Request
 from tidewheel.server.request_decoder import decode_body, decode_query
-from tidewheel.server.route import Nothing, Permission, Route
+from tidewheel.server.route import NoQuery, Permission, Route
 
 if TYPE_CHECKING:
     from tidewheel.server.api import Api
 
-encode = msgspec.json.Encoder(decimal_format="number").encode
+encode_json = msgspec.json.Encoder(decimal_format="number").encode
 """What handlers answer, as JSON."""
-_NOTHING = Nothing()
+_NOTHING = NoQuery()
 
 
-class Resource:
+class Endpoint:
     """What is at one path. An ASGI application, for Starlette's router."""
 
     def __init__(self, api: Api, routes: Mapping[str, Route]) -> None:
@@ -62,13 +62,13 @@ class Operation:
         self._api = api
         self._route = route
         self._decoder = route.decoder
-        self._plain_query = route.query is Nothing
-        self._any_query = route.page
-        self._headers = PAGE_HEADERS if route.page else SECURITY_HEADERS
+        self._plain_query = route.query is NoQuery
+        self._any_query = route.for_browsers
+        self._headers = PAGE_HEADERS if route.for_browsers else SECURITY_HEADERS
         self._permission = route.permission
-        self._asks_who = route.asks_who
-        self._changes = route.changes
-        self._seconds = api.app.settings.request_seconds
+        self._needs_caller = route.needs_caller
+        self._changes = route.is_mutation
+        self._timeout_seconds = api.app.settings.request_seconds
         self._body_limit = BodyLimit(api.app.settings.max_request_bytes, "max_request_bytes")
         if route.permission in {Permission.PUBLIC, Permission.SESSION}:
             self._body_limit = BodyLimit(min(PUBLIC_BODY_BYTES, self._body_limit.bytes))
@@ -76,64 +76,70 @@ class Operation:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, api = self._route, self._api
         headers: dict[bytes, bytes] = scope["tidewheel.headers"]
-        seconds = self._seconds
+        seconds = self._timeout_seconds
         reading = False
         body: Any = None
         # From here on: who asks is looked up in the store or with an issuer of tokens, and either may hang.
-        task = api.deadlines.begin(seconds)
+        task = api.deadlines.start(seconds)
         try:
-            caller = await api.gate.caller(headers, changing=self._changes) if self._asks_who else ANONYMOUS
-            context = api.gate.context(caller, self._permission, scope["method"])
+            caller = (
+                await api.authenticator.authenticate(headers, changing=self._changes)
+                if self._needs_caller
+                else ANONYMOUS
+            )
+            context = api.authenticator.context(caller, self._permission, scope["method"])
             query_string = scope["query_string"]
             if self._plain_query and (not query_string or self._any_query):
                 query: Any = _NOTHING
             else:
                 query = decode_query(route.query, query_string)
-            if route.seconds is not None:
-                seconds += route.seconds(query)
-                api.deadlines.begin(seconds)
+            if route.extra_seconds is not None:
+                seconds += route.extra_seconds(query)
+                api.deadlines.start(seconds)
             raw = b""
             if self._decoder is not None:
                 reading = True
-                raw = await read_body(receive, headers, self._body_limit, api.body_turns.of(caller))
+                raw = await read_body(
+                    receive, headers, self._body_limit, api.body_read_slots.for_caller(caller)
+                )
                 reading = False
                 if raw or route.body_required:
                     check_media_type(headers)
                 sent = raw or (b"" if route.body_required else b"{}")
-                body = decode_body(self._decoder, sent, halves=route.halves)
+                body = decode_body(self._decoder, sent, allow_lone_surrogates=route.allow_lone_surrogates)
             request = Request(
                 api, scope, headers, caller, context, scope["path_params"], query, body, receive, send
             )
             with acting_as(context):
-                if route.repeatable and HEADER in headers:
-                    answer = await api.repeats.once(
-                        request.sender, request.name, raw, lambda: route.handler(request)
+                if route.idempotent and REQUEST_ID_HEADER in headers:
+                    answer = await api.idempotent_requests.run_once(
+                        request.caller_identity, request.request_key, raw, lambda: route.handler(request)
                     )
                 else:
                     answer = await route.handler(request)
-            if route.stream:
+            if route.streams:
                 return
         except asyncio.CancelledError:
-            if not api.deadlines.expired(task):
+            if not api.deadlines.take_expired(task):
                 raise
-            raise _too_slow(seconds, reading=reading) from None
+            raise _timeout_problem(seconds, reading=reading) from None
         finally:
-            api.deadlines.end(task)
+            api.deadlines.finish(task)
         content = answer.body
         await respond(
             scope,
             send,
             answer.status,
-            content if type(content) is bytes else b"" if content is None else encode(content),
+            content if type(content) is bytes else b"" if content is None else encode_json(content),
             answer.media_type,
             answer.headers,
             self._headers,
         )
 
 
-def _too_slow(seconds: float, *, reading: bool) -> Problem:
+def _timeout_problem(seconds: float, *, reading: bool) -> Problem:
     if reading:
-        return closing(
+        return with_connection_close(
             Problem(REQUEST_TIMEOUT, f"the body did not arrive within {seconds:g} s (request_seconds)")
         )
     return Problem(

@@ -10,15 +10,15 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 
 TenantName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:@-]{1,200}$")]
 TopicName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,200}$")]
 
 StateName: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": [str(state) for state in State]})]
 """A state that is stored."""
-ShownStateName: TypeAlias = Annotated[
-    str, Meta(extra_json_schema={"enum": [str(state) for state in (*State, *Shown)]})
+DerivedStateName: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"enum": [str(state) for state in (*State, *DerivedState)]})
 ]
 """A state as it is shown, derived ones among them."""
 

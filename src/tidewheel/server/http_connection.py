@@ -25,7 +25,7 @@ from typing import Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from tidewheel.core.log_throttle import LimitedLog
+from tidewheel.core.log_throttle import ThrottledLog
 from tidewheel.server.connection_limits import ConnectionTable
 from tidewheel.server.problems import (
     HEADERS_TOO_LARGE,
@@ -39,9 +39,9 @@ if sys.platform == "linux":
     import fcntl
     import termios
 
-EXTENSION: Final = "tidewheel.connection"
+SCOPE_EXTENSION: Final = "tidewheel.connection"
 
-UNANSWERED_SECONDS: Final = 30
+TCP_USER_TIMEOUT_SECONDS: Final = 30
 """Seconds without a sign of life from the client's machine before the system ends a connection (on Linux)."""
 MAX_HEADERS: Final = 200
 """Max headers of a request."""
@@ -51,14 +51,14 @@ READ_BYTES: Final = 32 * 1024
 """Max bytes that are read at once, and kept of a body that is not asked for: slow clients may be many."""
 STREAM_BUFFER_BYTES: Final = 64 * 1024
 """Size of the system's send buffer of a stream: a client that does not read must not cost megabytes."""
-_HEAD: Final = b"HTTP/1.1 "
+_STATUS_LINE_PREFIX: Final = b"HTTP/1.1 "
 _HANG_UP: Final = getattr(select, "POLLRDHUP", 0)  # of Linux: the client has closed its side
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: closing does not wait for what is unsent
+_LINGER_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: closing does not wait for what is unsent
 
-_log = LimitedLog(logging.getLogger("tidewheel.server"))
+_log = ThrottledLog(logging.getLogger("tidewheel.server"))
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """Raised in a callback of the parser: the request breaks a limit. ``problem`` is the answer."""
 
     def __init__(self, problem: Problem) -> None:
@@ -70,7 +70,7 @@ class TooManyRequests(Exception):
     """Raised in a callback of the parser: the client has sent too many requests ahead of the answers."""
 
 
-class Together:
+class HeadCoalescingTransport:
     """The transport that an answer is written to: its head is sent with its first bytes, in one system call.
 
     An answer without a body is sent in the same turn of the event loop. ``written`` counts bytes.
@@ -87,7 +87,7 @@ class Together:
     def write(self, data: bytes) -> None:
         if self._held:
             data, self._held = self._held + data, b""
-        elif data.startswith(_HEAD):
+        elif data.startswith(_STATUS_LINE_PREFIX):
             self._held = data
             asyncio.get_running_loop().call_soon(self.flush)
             return
@@ -109,60 +109,62 @@ class Together:
         return getattr(self._transport, name)
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection. ``table`` holds the limits and counts the connections."""
 
     def __init__(self, table: ConnectionTable, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._table = table
         self._limits = table.limits
-        self._running: Any = None  # the cycle of the request that is being answered
+        self._current_cycle: Any = None  # the cycle of the request that is being answered
         self._head_complete = False
         self._trailer_bytes = 0
         self._progress = False  # whether the bytes at hand began a request or belonged to a body
         self._framing_bytes = 0  # received since the last progress
         self._complete = True  # whether the end of the last request that began has arrived
         self._head_bytes = 0  # held of the head of a request whose end has not arrived
-        self._refused = False  # nothing more is read from the client
+        self._rejected = False  # nothing more is read from the client
         self._discarding_until = 0.0  # 0: not discarding
         self._discarded_bytes = 0
-        self._waits_since = 0.0
-        self._waited_after: Any = None
-        self._sends_since = 0.0
-        self._taken_before = 0
+        self._waiting_since = 0.0
+        self._waiting_after_cycle: Any = None
+        self._sending_since = 0.0
+        self._bytes_taken_before = 0
 
     # -- what the transport calls -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._together: Any = Together(transport, self._close_politely)
+        self._coalescing_transport: Any = HeadCoalescingTransport(transport, self._close_after_drain)
         transport.set_write_buffer_limits(high=0)  # an answer goes on when the system has taken its last part
         reads: Any = transport
         if hasattr(reads, "max_size"):  # asyncio's own, which is 256 kB
             reads.max_size = READ_BYTES
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            self._set(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNANSWERED_SECONDS * 1000)
+            self._set_socket_option(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_SECONDS * 1000
+            )
         reason = self._table.admit(self, self.client[0] if self.client else None)
         if reason:
             _log.write("refused", "refused a connection: %s", reason)
-            self._refused = True
+            self._rejected = True
             transport.write(_answer(Problem(TOO_MANY_CONNECTIONS, f"{reason}; try again later")))
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._table.forget(self)
+        self._table.remove(self)
         self._end_requests()
         super().connection_lost(exc)
         # This object is part of reference cycles. Free what it received now, not when they are collected.
         nothing: Any = None
         self.url, self.headers = b"", []
-        self.scope = self.cycle = self._running = nothing
+        self.scope = self.cycle = self._current_cycle = nothing
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._rejected:
             self._discarded_bytes += len(data)
             if self._discarded_bytes > MAX_DISCARDED_BYTES:
-                self.cut()
+                self.reset_connection()
             return
         self._unset_keepalive_if_required()
         self._progress = False
@@ -172,7 +174,7 @@ class Connection(HttpToolsProtocol):
             # There is nothing to upgrade to. The request is answered, and what follows it is not HTTP.
             self._end_after_answers()
         except httptools.HttpParserError as error:
-            self._break_off(error)
+            self._handle_parser_error(error)
         else:
             if self._head_bytes or not self._complete:
                 self._count_head(len(data))
@@ -181,7 +183,7 @@ class Connection(HttpToolsProtocol):
                 return
             self._framing_bytes += len(data)
             if self._framing_bytes > 2 * self._limits.header_bytes:
-                self._refuse(self._too_much_framing())
+                self._reject(self._too_much_framing())
 
     def _count_head(self, received: int) -> None:
         """Keep the table informed of what an unfinished request holds in memory."""
@@ -196,7 +198,7 @@ class Connection(HttpToolsProtocol):
     # -- what the parser calls ----------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= self._limits.pipelined:
+        if len(self.pipeline) >= self._limits.pipelined_requests:
             raise TooManyRequests
         super().on_message_begin()
         self._progress = True
@@ -204,16 +206,16 @@ class Connection(HttpToolsProtocol):
         self._head_complete = False
         self._trailer_bytes = 0
         scope: Any = self.scope
-        scope["extensions"] = {EXTENSION: self}
+        scope["extensions"] = {SCOPE_EXTENSION: self}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_complete:  # a trailer: dropped, because the request was decided on by its head
             self._trailer_bytes += len(name) + len(value)
             if self._trailer_bytes > self._limits.trailer_bytes:
-                raise Refused(self._too_many_trailers())
+                raise RequestRejected(self._too_many_trailers())
             return
         if len(self.headers) >= MAX_HEADERS:
-            raise Refused(Problem(HEADERS_TOO_LARGE, f"there are more than {MAX_HEADERS} headers"))
+            raise RequestRejected(Problem(HEADERS_TOO_LARGE, f"there are more than {MAX_HEADERS} headers"))
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -224,9 +226,9 @@ class Connection(HttpToolsProtocol):
         self._progress = True
         super().on_headers_complete()
         if self.cycle is not None:  # it answers in a task that has not begun yet
-            self.cycle.transport = self._together
+            self.cycle.transport = self._coalescing_transport
             if not self.pipeline:
-                self._running = self.cycle
+                self._current_cycle = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -240,44 +242,44 @@ class Connection(HttpToolsProtocol):
         if not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
-            self._table.works(self)
+            self._table.mark_working(self)
 
     # -- what the application calls -----------------------------------------------------------------------
 
     def on_response_complete(self) -> None:
-        self._together.flush()  # before anything else can close the connection
-        if self._running.body:  # it was not read, and would stay until the next request
-            self._running.body = bytearray()
-        self._running = self.pipeline[-1][0] if self.pipeline else None
+        self._coalescing_transport.flush()  # before anything else can close the connection
+        if self._current_cycle.body:  # it was not read, and would stay until the next request
+            self._current_cycle.body = bytearray()
+        self._current_cycle = self.pipeline[-1][0] if self.pipeline else None
         if self._discarding_until:
             self.server_state.total_requests += 1
             return
-        if self._running is None:
-            self._table.waits(self)
+        if self._current_cycle is None:
+            self._table.mark_waiting(self)
         super().on_response_complete()
 
     @property
-    def lost(self) -> bool:
+    def is_client_gone(self) -> bool:
         """Whether the client is gone, or is not listened to any more."""
         return self._discarding_until > 0 or self.transport.is_closing()
 
-    def carry_a_stream(self) -> None:
+    def shrink_send_buffer(self) -> None:
         """Let the system hold back less than it would."""
-        self._set(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER_BYTES)
+        self._set_socket_option(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER_BYTES)
 
-    def cut(self) -> None:
+    def reset_connection(self) -> None:
         """End it now, and drop what the client has not read yet, also what the system holds of it."""
-        self._set(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self.hang_up()
+        self._set_socket_option(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
+        self.abort_connection()
 
-    def hang_up(self) -> None:
+    def abort_connection(self) -> None:
         """End it now."""
         self._end_requests()
         self.transport.abort()
 
     # -- what the server calls, once a second -------------------------------------------------------------
 
-    def overdue(self, now: float) -> str:
+    def overdue_reason(self, now: float) -> str:
         """Return why the connection must be cut; an empty text means that it must not.
 
         Found by looking now and then, so that requests that come as they should cost nothing.
@@ -285,9 +287,9 @@ class Connection(HttpToolsProtocol):
         seconds = self._limits.seconds
         if self._discarding_until and now > self._discarding_until:
             return f"the client of a refused request did not hang up within {seconds:g} s (request_seconds)"
-        if self.waits(now) > seconds:
+        if self.waiting_seconds(now) > seconds:
             return f"no whole request head arrived within {seconds:g} s (request_seconds)"
-        return self._slow_reader(now)
+        return self._slow_reader_reason(now)
 
     @property
     def left_unseen(self) -> bool:
@@ -302,28 +304,28 @@ class Connection(HttpToolsProtocol):
         poll.register(line.fileno(), _HANG_UP)
         return bool(poll.poll(0))
 
-    def waits(self, now: float) -> float:
+    def waiting_seconds(self, now: float) -> float:
         """For how many seconds it has been waiting for the rest of a head, or for the first byte.
 
         Between requests uvicorn's own timer runs.
         """
-        if self.timeout_keep_alive_task is not None or self._running is not None:
-            self._waits_since = 0.0
-        elif not self._waits_since or self._waited_after is not self.cycle:
-            self._waits_since, self._waited_after = now, self.cycle
-        return now - self._waits_since if self._waits_since else 0.0
+        if self.timeout_keep_alive_task is not None or self._current_cycle is not None:
+            self._waiting_since = 0.0
+        elif not self._waiting_since or self._waiting_after_cycle is not self.cycle:
+            self._waiting_since, self._waiting_after_cycle = now, self.cycle
+        return now - self._waiting_since if self._waiting_since else 0.0
 
-    def _slow_reader(self, now: float) -> str:
+    def _slow_reader_reason(self, now: float) -> str:
         unsent = self.transport.get_write_buffer_size()
         if not unsent:
-            self._sends_since = 0.0
+            self._sending_since = 0.0
             return ""
-        taken = self._together.written - unsent - self._unread()
-        seconds = now - self._sends_since
-        if self._sends_since and seconds < self._limits.seconds:
+        taken = self._coalescing_transport.written - unsent - self._unread()
+        seconds = now - self._sending_since
+        if self._sending_since and seconds < self._limits.seconds:
             return ""
-        slow = self._sends_since and taken - self._taken_before < self._limits.send_rate * seconds
-        before, self._taken_before, self._sends_since = self._taken_before, taken, now
+        slow = self._sending_since and taken - self._bytes_taken_before < self._limits.send_rate * seconds
+        before, self._bytes_taken_before, self._sending_since = self._bytes_taken_before, taken, now
         if not slow:
             return ""
         return (
@@ -343,26 +345,26 @@ class Connection(HttpToolsProtocol):
 
     # -- refusals -----------------------------------------------------------------------------------------
 
-    def _break_off(self, error: httptools.HttpParserError) -> None:
+    def _handle_parser_error(self, error: httptools.HttpParserError) -> None:
         match error.__context__:
             case TooManyRequests():
                 _log.write(
                     "pipelined",
                     "a client sent more than %s requests ahead of the answers (max_pipelined_requests); the "
                     "connection is closed after them",
-                    self._limits.pipelined,
+                    self._limits.pipelined_requests,
                 )
                 self._end_after_answers()
-            case Refused(problem=problem):
-                self._refuse(problem)
+            case RequestRejected(problem=problem):
+                self._reject(problem)
             case _:
-                self._refuse(Problem(MALFORMED_REQUEST, f"the request is not HTTP/1.1: {error}"[:200]))
+                self._reject(Problem(MALFORMED_REQUEST, f"the request is not HTTP/1.1: {error}"[:200]))
 
-    def _refuse(self, problem: Problem) -> None:
+    def _reject(self, problem: Problem) -> None:
         """End the connection because of the bytes at hand, with an answer where one is still possible."""
         _log.write(problem.kind.code, "refused a request: %s", problem.detail)
-        self._refused = True
-        running = self._running
+        self._rejected = True
+        running = self._current_cycle
         if running is not None and (self.pipeline or not running.more_body):
             # The wrong bytes belong to a later request. The earlier ones are answered first.
             if self.pipeline and self.pipeline[0][0].more_body:
@@ -370,39 +372,39 @@ class Connection(HttpToolsProtocol):
             self._end_after_answers()
             return
         if running is None or not running.response_started:
-            self._together.write(_answer(problem))
+            self._coalescing_transport.write(_answer(problem))
         if running is not None:
             running.disconnected = True
             running.message_event.set()
-        self._together.close()
+        self._coalescing_transport.close()
 
     def _end_after_answers(self) -> None:
         """Read no more requests, and close after the last answer."""
-        self._refused = True
-        last = self.pipeline[0][0] if self.pipeline else self._running
+        self._rejected = True
+        last = self.pipeline[0][0] if self.pipeline else self._current_cycle
         if last is not None:
             last.keep_alive = False
             if not last.response_started:  # only newer versions of uvicorn add this header themselves
                 last.default_headers = [*last.default_headers, (b"connection", b"close")]
         else:
-            self._together.close()
+            self._coalescing_transport.close()
 
-    def _close_politely(self) -> None:
+    def _close_after_drain(self) -> None:
         """Close after the last answer, so that it arrives even if the client is still sending its request.
 
         Closing a socket with unread bytes resets the connection, and the client loses the answer. So only the
         sending side is closed. What still comes is discarded until the client hangs up or its time is over.
         """
         transport = self.transport
-        running = self._running or self.cycle
+        running = self._current_cycle or self.cycle
         if transport.is_closing() or self._discarding_until:
             return
-        if not self._refused and (running is None or not running.more_body):
+        if not self._rejected and (running is None or not running.more_body):
             transport.close()
             return
-        self._refused = True
+        self._rejected = True
         self._discarding_until = time.monotonic() + self._limits.seconds
-        self._table.waits(self)
+        self._table.mark_waiting(self)
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
         if transport.can_write_eof():
@@ -410,7 +412,7 @@ class Connection(HttpToolsProtocol):
 
     def _end_requests(self) -> None:
         """Tell the requests of this connection that their client is gone."""
-        for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
+        for cycle in (self._current_cycle, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
@@ -432,7 +434,7 @@ class Connection(HttpToolsProtocol):
             f"{self._limits.trailer_bytes:,} bytes (max_trailer_bytes)",
         )
 
-    def _set(self, level: int, option: int, value: int | bytes) -> None:
+    def _set_socket_option(self, level: int, option: int, value: int | bytes) -> None:
         line = self.transport.get_extra_info("socket")
         if line is not None and line.family in (socket.AF_INET, socket.AF_INET6):
             with contextlib.suppress(OSError):  # it may be over already; then there is nothing to set

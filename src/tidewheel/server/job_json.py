@@ -29,7 +29,7 @@ from tidewheel.core.model import (
     StepRecord,
 )
 from tidewheel.core.timeline import Happening, TimelineEntry
-from tidewheel.server.field_types import ShownStateName, StateName
+from tidewheel.server.field_types import DerivedStateName, StateName
 from tidewheel.server.redaction import Redaction
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     tenant: str
     state: StateName
     status: StateName
-    shown_state: ShownStateName
+    shown_state: DerivedStateName
     priority: int
     attempt: int
     max_attempts: int | None
@@ -200,14 +200,14 @@ class JobDetail(JobSummary, frozen=True, kw_only=True):
     checkpoint: Any | UnsetType = UNSET
 
 
-class Viewer:
+class JobSerializer:
     """Turns jobs into what one caller may see of them."""
 
     def __init__(self, redaction: Redaction, now: int, caller: Caller) -> None:
         self._redaction = redaction
         self._now = now
-        self._payloads = caller.sees_payloads
-        self._tracebacks = caller.sees_tracebacks
+        self._show_payloads = caller.sees_payloads
+        self._show_tracebacks = caller.sees_tracebacks
         self._superuser = caller.superuser
 
     def summary(self, job: Job[Any]) -> JobSummary:
@@ -216,13 +216,13 @@ class Viewer:
     def detail(self, job: Job[Any], dependents: Dependents) -> JobDetail:
         record = job.record
         error = record.newest_error
-        entries = headers.read(record.headers)
+        entries = headers.read_headers(record.headers)
         bodies: dict[str, Any] = {}
-        if self._payloads:
+        if self._show_payloads:
             bodies = {
                 "payload": self.payload(record),
-                "result": self.body(record.result),
-                "checkpoint": self.body(record.checkpoint),
+                "result": self.redacted_body(record.result),
+                "checkpoint": self.redacted_body(record.checkpoint),
             }
         return JobDetail(
             **self._common(record),
@@ -238,7 +238,7 @@ class Viewer:
                 total=dependents.total.total,
                 total_exact=dependents.total.exact,
             ),
-            schedule=entries.get(headers.SCHEDULE),
+            schedule=entries.get(headers.SCHEDULE_HEADER),
             scheduled_for=headers.fire_time(entries),
             **bodies,
         )
@@ -247,9 +247,9 @@ class Viewer:
         """JSON as it is, bytes as base64; None for a job of the lane, whose payload is no JSON."""
         if record.payload is not None and record.format is BodyFormat.BYTES:
             return base64.b64encode(record.payload).decode("ascii")
-        return self.body(record.payload)
+        return self.redacted_body(record.payload)
 
-    def body(self, stored: bytes | None) -> Any:
+    def redacted_body(self, stored: bytes | None) -> Any:
         """A stored body without what is hidden. Objects of the lane are in no form to show."""
         if stored is None or type(stored) is not bytes:
             return None
@@ -261,7 +261,7 @@ class Viewer:
             message=error.message,
             retryable=error.retryable,
             details=None if error.details is None else self._redaction.apply(dict(error.details)),
-            traceback=error.traceback if self._tracebacks else None,
+            traceback=error.traceback if self._show_tracebacks else None,
         )
 
     def _common(self, record: JobRecord) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class Viewer:
             started_at=to_datetime(kept.started_at),
             finished_at=to_datetime(kept.finished_at),
             seconds=(kept.finished_at - kept.started_at) / 1_000_000,
-            output=self.body(kept.output) if self._payloads else UNSET,
+            output=self.redacted_body(kept.output) if self._show_payloads else UNSET,
         )
 
 

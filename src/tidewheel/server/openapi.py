@@ -37,7 +37,7 @@ from tidewheel.server.problems import (
     ProblemDocument,
     ProblemType,
 )
-from tidewheel.server.route import Nothing, Permission, Route
+from tidewheel.server.route import NoQuery, Permission, Route
 
 _parameter = re.compile(r"\{(\w+)(?::(\w+))?\}")
 # Topics made over beanstalkd's wire can be paused, too; a slash in one may be sent as it is or as %2F.
@@ -49,13 +49,13 @@ _PATTERNS: Final = {
 """What parameters in a path look like, where they are no ids of jobs."""
 _REFERENCE: Final = "#/components/schemas/{name}"
 
-_WORDS: Final = {
+_STATUS_TEXTS: Final = {
     200: "As asked",
     201: "Made",
     202: "Accepted",
     204: "Done",
 }
-ACCESS: Final = {
+PERMISSION_TEXTS: Final = {
     Permission.PUBLIC: "Open to anybody.",
     Permission.ENQUEUE: "For whom `enqueue_rule` allows it; keys and tokens need the scope `enqueue`.",
     Permission.READ: "For whom `manage_rule` allows it, about the jobs it lets them see; "
@@ -68,7 +68,7 @@ ACCESS: Final = {
 }
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def build_document(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole document; the same for every app."""
     types = _types(routes)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
@@ -76,14 +76,14 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         if "description" in schema:
             components[name] = {**schema, "description": cleandoc(schema["description"])}
     for described in multi_type_info(types):
-        _tell_times(described, components, set())
+        _mark_times(described, components, set())
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         operation = _operation(route, by_type, components)
         for path in route.paths:
             own = operation if path == route.path else _alias(operation, path)
-            paths.setdefault(shown_path(path), {})[route.method.lower()] = own
+            paths.setdefault(openapi_path(path), {})[route.method.lower()] = own
     for kind in types:  # their members are listed as parameters; nobody refers to them
         if any(kind is route.query for route in routes):
             components.pop(kind.__name__, None)
@@ -114,18 +114,18 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _tell_times(kind: Type, components: dict[str, Any], seen: set[type]) -> None:
+def _mark_times(kind: Type, components: dict[str, Any], seen: set[type]) -> None:
     """Say of every time that it is one, which msgspec does only of those that it checks."""
     match kind:
         case UnionType(types):
             for part in types:
-                _tell_times(part, components, seen)
+                _mark_times(part, components, seen)
         case CollectionType(item):
-            _tell_times(item, components, seen)
+            _mark_times(item, components, seen)
         case StructType(cls) | DataclassType(cls) if cls not in seen:
             seen.add(cls)
             for field in kind.fields:
-                _tell_times(field.type, components, seen)
+                _mark_times(field.type, components, seen)
                 options = field.type.types if isinstance(field.type, UnionType) else (field.type,)
                 if any(isinstance(option, DateTimeType) for option in options):
                     described = components[cls.__name__]["properties"][field.encode_name]
@@ -134,7 +134,7 @@ def _tell_times(kind: Type, components: dict[str, Any], seen: set[type]) -> None
                             option["format"] = "date-time"
 
 
-def shown_path(path: str) -> str:
+def openapi_path(path: str) -> str:
     """A path as OpenAPI writes it."""
     return _parameter.sub(r"{\1}", path)
 
@@ -142,8 +142,8 @@ def shown_path(path: str) -> str:
 def _types(routes: Iterable[Route]) -> list[type]:
     found: dict[type, None] = {ProblemDocument: None}
     for route in routes:
-        for kind in (route.query, route.body, *route.answers.values()):
-            if kind is not None and kind is not Nothing:
+        for kind in (route.query, route.body, *route.responses.values()):
+            if kind is not None and kind is not NoQuery:
                 found[kind] = None
     return list(found)
 
@@ -152,11 +152,15 @@ def _operation(route: Route, by_type: dict[type, Any], components: dict[str, Any
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
-        "description": ACCESS[route.permission],
+        "description": PERMISSION_TEXTS[route.permission],
         "tags": [route.tag],
         "security": _security(route),
     }
-    parameters = [*_in_path(route), *_in_query(route, by_type, components), *_in_headers(route)]
+    parameters = [
+        *_path_parameters(route),
+        *_query_parameters(route, by_type, components),
+        *_header_parameters(route),
+    ]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -165,7 +169,7 @@ def _operation(route: Route, by_type: dict[type, Any], components: dict[str, Any
             "content": {"application/json": {"schema": by_type[route.body]}},
         }
     operation["responses"] = {
-        **{str(status): _answer(route, status, by_type) for status in sorted(route.answers)},
+        **{str(status): _response(route, status, by_type) for status in sorted(route.responses)},
         **_problems(route),
     }
     return operation
@@ -185,7 +189,7 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
     return [*known, {}]  # a rule may be open to all
 
 
-def _in_path(route: Route) -> Iterable[dict[str, Any]]:
+def _path_parameters(route: Route) -> Iterable[dict[str, Any]]:
     for name, kind in _parameter.findall(route.path):
         schema: dict[str, Any] = {"type": "string", "minLength": 1}
         if kind == "uuid":
@@ -195,8 +199,10 @@ def _in_path(route: Route) -> Iterable[dict[str, Any]]:
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _in_query(route: Route, by_type: dict[type, Any], components: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    if route.query is Nothing:
+def _query_parameters(
+    route: Route, by_type: dict[type, Any], components: dict[str, Any]
+) -> Iterable[dict[str, Any]]:
+    if route.query is NoQuery:
         return
     schema = by_type[route.query]
     if "$ref" in schema:
@@ -223,7 +229,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**options[0], **rest}
 
 
-def _in_headers(route: Route) -> Iterable[dict[str, Any]]:
+def _header_parameters(route: Route) -> Iterable[dict[str, Any]]:
     for name, meaning in route.parameters.items():
         yield {
             "name": name,
@@ -234,9 +240,9 @@ def _in_headers(route: Route) -> Iterable[dict[str, Any]]:
         }
 
 
-def _answer(route: Route, status: int, by_type: dict[type, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": _WORDS[status]}
-    kind = route.answers[status]
+def _response(route: Route, status: int, by_type: dict[type, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": _STATUS_TEXTS[status]}
+    kind = route.responses[status]
     if kind is not None:
         answer["content"] = {route.media_type: {"schema": by_type[kind]}}
     elif status != 204:
@@ -246,13 +252,13 @@ def _answer(route: Route, status: int, by_type: dict[type, Any]) -> dict[str, An
     return answer
 
 
-def problems_of(route: Route) -> tuple[ProblemType, ...]:
+def route_problems(route: Route) -> tuple[ProblemType, ...]:
     """Every problem a route may answer: its own, and those of all routes of its kind."""
     found = [*route.problems, INVALID_INPUT, INTERNAL_ERROR, TIMED_OUT, STORE_UNAVAILABLE, NOT_OPEN]
     found += (URI_TOO_LONG, HEADERS_TOO_LARGE)
     if route.permission is not Permission.PUBLIC:
         found += (NOT_AUTHENTICATED, NOT_PERMITTED)
-        if route.changes:
+        if route.is_mutation:
             found.append(CSRF_FAILED)
     if route.body is not None:
         found += (MALFORMED_JSON, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, REQUEST_TIMEOUT)
@@ -261,7 +267,7 @@ def problems_of(route: Route) -> tuple[ProblemType, ...]:
 
 def _problems(route: Route) -> dict[str, Any]:
     by_status: dict[int, list[ProblemType]] = {}
-    for kind in problems_of(route):
+    for kind in route_problems(route):
         by_status.setdefault(kind.status, []).append(kind)
     return {
         str(status): {

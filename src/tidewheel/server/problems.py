@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tidewheel import errors
-from tidewheel.core.log_throttle import LimitedLog
+from tidewheel.core.log_throttle import ThrottledLog
 from tidewheel.core.names import clip
 
 logger = logging.getLogger(__name__)
@@ -207,12 +207,12 @@ _BY_ERROR: Final[Mapping[type[Exception], ProblemType]] = {
 }
 """What becomes of our exceptions; a subclass is as its nearest base. All others are errors of the server."""
 
-_UNTOLD: Final = {
+_PUBLIC_DETAILS: Final = {
     STORE_UNAVAILABLE: "the database is busy or out of reach; try again later",
     NOT_OPEN: "the server is starting or shutting down; try again later",
 }
 """Said instead of the exception's own words, which are about the server's inside."""
-_outages: Final = LimitedLog(logging.getLogger("tidewheel.server"))
+_outage_log: Final = ThrottledLog(logging.getLogger("tidewheel.server"))
 
 
 class InvalidPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -298,7 +298,7 @@ def _bounded(part: InvalidPart) -> InvalidPart:
     )
 
 
-def problem_of(error: Exception) -> Problem:
+def to_problem(error: Exception) -> Problem:
     """An exception as a problem. What nobody expected is told to the log alone, under an incident's id."""
     if isinstance(error, Problem):
         return error
@@ -314,8 +314,8 @@ def problem_of(error: Exception) -> Problem:
             f"the server's log has more about it under incident {incident}",
             incident=incident,
         )
-    if kind in _UNTOLD:
-        _outages.write(kind.code, "a request could not be served: %s", error)
+    if kind in _PUBLIC_DETAILS:
+        _outage_log.write(kind.code, "a request could not be served: %s", error)
     position, length = getattr(error, "position", None), getattr(error, "length", None)
     parts: Sequence[InvalidPart] = ()
     if position is not None:  # of a filter, in which it points at a character
@@ -327,7 +327,7 @@ def problem_of(error: Exception) -> Problem:
     wait = getattr(error, "retry_after", None)
     return Problem(
         kind,
-        _UNTOLD.get(kind) or str(error),
+        _PUBLIC_DETAILS.get(kind) or str(error),
         errors=parts,
         headers=() if wait is None else _retry_after(max(1, math.ceil(wait))),
         position=position,
@@ -335,9 +335,9 @@ def problem_of(error: Exception) -> Problem:
     )
 
 
-def located(error: Exception, pointer: str) -> Problem:
+def problem_at(error: Exception, pointer: str) -> Problem:
     """The same problem, and where in the body it is."""
-    problem = problem_of(error)
+    problem = to_problem(error)
     parts = [InvalidPart(detail=problem.detail, pointer=pointer)]
     if isinstance(error, errors.InvalidPayload):
         parts = _payload_parts(error, pointer)
@@ -352,7 +352,9 @@ def _payload_parts(error: errors.InvalidPayload, pointer: str) -> list[InvalidPa
     return [InvalidPart(detail=what, pointer=pointer + place) for place, what in places]
 
 
-def refused(detail: str, *, pointer: str | None = None, parameter: str | None = None) -> Problem:
+def invalid_input_problem(
+    detail: str, *, pointer: str | None = None, parameter: str | None = None
+) -> Problem:
     """Input that cannot be accepted, and where it is wrong."""
     part = InvalidPart(
         detail=detail,

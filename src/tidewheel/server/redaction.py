@@ -11,7 +11,7 @@ import msgspec
 REDACTED: Final = "[redacted]"
 MISSING: Final = object()
 """There is nothing."""
-UNCERTAIN: Final = -1
+AMBIGUOUS: Final = -1
 """Instead of a place: it could be one or another."""
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -23,7 +23,7 @@ class CannotRestore(Exception):
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(why)
         self.path = path
-        self.why = why
+        self.reason = why
 
 
 class Redaction:
@@ -38,7 +38,7 @@ class Redaction:
         return self._shown(value, self._paths)
 
     @property
-    def hides_something(self) -> bool:
+    def is_active(self) -> bool:
         return bool(self._names or self._paths)
 
     def hides(self, path: Sequence[str | int]) -> bool:
@@ -90,7 +90,7 @@ class Redaction:
             place = index
             if index in origins and self._holds_mark(item, here):
                 origin = origins[index]
-                if origin == UNCERTAIN or (origin is None and not in_place):
+                if origin == AMBIGUOUS or (origin is None and not in_place):
                     raise CannotRestore(here, "items came, went or moved, and it cannot be told which it was")
                 place = index if origin is None else origin
             known, seen = (before[place], shown[place]) if place < len(before) else (MISSING, None)
@@ -136,17 +136,19 @@ def _origins(edited: Sequence[Any], shown: Sequence[Any]) -> dict[int, int | Non
         return {}
     places: dict[bytes, list[int]] = {}
     for index, seen in enumerate(shown):
-        places.setdefault(_look(seen), []).append(index)
-    found = {index: places.get(_look(item), []) for index, item in enumerate(edited) if index not in kept}
+        places.setdefault(_canonical_json(seen), []).append(index)
+    found = {
+        index: places.get(_canonical_json(item), []) for index, item in enumerate(edited) if index not in kept
+    }
     claims = Counter(there[0] for there in found.values() if len(there) == 1)
 
     def origin(there: list[int]) -> int | None:
         if not there:
             return None
-        return UNCERTAIN if len(there) > 1 or there[0] in kept or claims[there[0]] > 1 else there[0]
+        return AMBIGUOUS if len(there) > 1 or there[0] in kept or claims[there[0]] > 1 else there[0]
 
     return {index: origin(there) for index, there in found.items()}
 
 
-def _look(item: Any) -> bytes:
+def _canonical_json(item: Any) -> bytes:
     return msgspec.json.encode(item, order="sorted")

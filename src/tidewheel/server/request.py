@@ -13,13 +13,13 @@ from tidewheel.access.caller import Caller, CallerKind
 from tidewheel.app import Tidewheel
 from tidewheel.core.security_context import SecurityContext
 from tidewheel.server.authentication import session_cookie
-from tidewheel.server.http_connection import EXTENSION, Connection
-from tidewheel.server.idempotent_requests import read_id
+from tidewheel.server.http_connection import SCOPE_EXTENSION, HttpConnection
+from tidewheel.server.idempotent_requests import read_request_id
 
 if TYPE_CHECKING:
     from tidewheel.server.api import Api
 
-_OF_ONE_TOKEN: Final = frozenset({"exp", "iat", "jti", "nbf"})
+_PER_TOKEN_CLAIMS: Final = frozenset({"exp", "iat", "jti", "nbf"})
 """Claims about the token itself, and not about its bearer."""
 
 Q = TypeVar("Q")
@@ -60,7 +60,7 @@ class Request(Generic[Q, B]):
         return self.api.app
 
     @property
-    def root(self) -> str:
+    def mount_path(self) -> str:
         """Where the API is mounted, for addresses in answers and the path of the cookie; empty at the top.
 
         As browsers write it. A mount may have parameters in its path, and then its visitors choose a part of
@@ -79,16 +79,16 @@ class Request(Generic[Q, B]):
         return None if client is None else str(client[0])
 
     @property
-    def connection(self) -> Connection | None:
+    def connection(self) -> HttpConnection | None:
         """What it came over, where the server is ours."""
-        found = (self.scope.get("extensions") or {}).get(EXTENSION)
-        return found if isinstance(found, Connection) else None
+        found = (self.scope.get("extensions") or {}).get(SCOPE_EXTENSION)
+        return found if isinstance(found, HttpConnection) else None
 
     @property
-    def gone(self) -> bool:
+    def is_client_gone(self) -> bool:
         """Whether the connection is known to be over."""
         connection = self.connection
-        return connection is not None and connection.lost
+        return connection is not None and connection.is_client_gone
 
     @property
     def credential(self) -> tuple[str, bytes]:
@@ -99,20 +99,20 @@ class Request(Generic[Q, B]):
         return str(self.caller.kind), (self.address or "").encode()
 
     @property
-    def name(self) -> Hashable | None:
+    def request_key(self) -> Hashable | None:
         """What tells it from every other request, of any caller, but not from its repeats; None: nothing."""
-        given = read_id(self.headers)
+        given = read_request_id(self.headers)
         if given is None:
             return None
-        return (*self.sender, self.scope["method"], self.scope["path"], given)
+        return (*self.caller_identity, self.scope["method"], self.scope["path"], given)
 
     @property
-    def sender(self) -> tuple[str, bytes]:
+    def caller_identity(self) -> tuple[str, bytes]:
         """As ``credential``, but for tokens: one that was renewed is the same caller if it says the same."""
         caller = self.caller
         if caller.kind is not CallerKind.TOKEN or not caller.id:
             return self.credential
-        said = {claim: value for claim, value in caller.auth.items() if claim not in _OF_ONE_TOKEN}
+        said = {claim: value for claim, value in caller.auth.items() if claim not in _PER_TOKEN_CLAIMS}
         return str(caller.kind), hashlib.sha256(msgspec.json.encode(said, order="sorted")).digest()
 
     @property

@@ -16,12 +16,12 @@ from msgspec.inspect import ListType, LiteralType, StructType, Type, UnionType, 
 from tidewheel.core.names import shorten, suggest
 from tidewheel.core.payload import (
     MAX_DEPTH,
-    RepeatedMember,
+    DuplicateMember,
+    object_without_duplicates,
     pointer_to,
-    refuse_repeated,
-    unique_members,
+    refuse_duplicate_members,
 )
-from tidewheel.server.problems import MALFORMED_JSON, Problem, refused
+from tidewheel.server.problems import MALFORMED_JSON, Problem, invalid_input_problem
 
 S = TypeVar("S", bound=Struct)
 
@@ -31,26 +31,26 @@ MAX_PATH_LENGTH: Final = 1000
 
 _field = re.compile(r"Object (?P<how>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 _number = re.compile(r"\s*[-+]?[0-9._]*(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
-_lost_plus = re.compile(r".*T.* \d\d:?\d\d", re.DOTALL)
+_time_without_plus = re.compile(r".*T.* \d\d:?\d\d", re.DOTALL)
 _steps = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
-def decode_body(decoder: msgspec.json.Decoder[S], body: bytes, *, halves: bool = False) -> S:
+def decode_body(decoder: msgspec.json.Decoder[S], body: bytes, *, allow_lone_surrogates: bool = False) -> S:
     """A body as the decoder's type. ``halves``: of characters, too, which are no JSON in UTF-8."""
     try:
         found = decoder.decode(body)
-        refuse_repeated(body)
+        refuse_duplicate_members(body)
         return found
-    except RepeatedMember as error:
-        raise refused(f"the body cannot be accepted: {error}", pointer="#") from None
+    except DuplicateMember as error:
+        raise invalid_input_problem(f"the body cannot be accepted: {error}", pointer="#") from None
     except msgspec.ValidationError as error:
         detail, pointer = _explain(str(error))
         hint = _hint(detail, pointer, decoder.type)
         if pointer and _field.search(str(error)) is None:  # else it begins with the name
             detail = f"{pointer[1:]}: {detail}"
-        raise refused(detail + hint, pointer=f"#{pointer}") from None
+        raise invalid_input_problem(detail + hint, pointer=f"#{pointer}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if halves and (cut := _with_halves(decoder.type, body)) is not None:
+        if allow_lone_surrogates and (cut := _decode_lone_surrogates(decoder.type, body)) is not None:
             return cut
         raise Problem(MALFORMED_JSON, f"the body is not JSON: {error}") from None
     except RecursionError:
@@ -59,15 +59,15 @@ def decode_body(decoder: msgspec.json.Decoder[S], body: bytes, *, halves: bool =
         ) from None
 
 
-def _with_halves(kind: type[S], body: bytes) -> S | None:
+def _decode_lone_surrogates(kind: type[S], body: bytes) -> S | None:
     """With lone surrogates in its texts, as JavaScript writes a text that was cut in the wrong place; None
     where more than that is wrong.
     """
     try:
-        plain = json.loads(body, parse_constant=_no_number, object_pairs_hook=unique_members)
+        plain = json.loads(body, parse_constant=_no_number, object_pairs_hook=object_without_duplicates)
         return msgspec.convert(plain, kind)
-    except RepeatedMember as error:
-        raise refused(f"the body cannot be accepted: {error}", pointer="#") from None
+    except DuplicateMember as error:
+        raise invalid_input_problem(f"the body cannot be accepted: {error}", pointer="#") from None
     except (ValueError, RecursionError, msgspec.ValidationError):
         return None
 
@@ -89,13 +89,15 @@ def decode_query(kind: type[S], query: bytes) -> S:
             errors="strict",
         )
     except UnicodeDecodeError:
-        raise refused("the query is not UTF-8 in percent-encoding", parameter="") from None
+        raise invalid_input_problem("the query is not UTF-8 in percent-encoding", parameter="") from None
     except ValueError:
-        raise refused(f"the query has more than {MAX_PARAMETERS} parameters", parameter="") from None
+        raise invalid_input_problem(
+            f"the query has more than {MAX_PARAMETERS} parameters", parameter=""
+        ) from None
     given: dict[str, str] = {}
     for name, value in pairs:
         if name in given:
-            raise refused(f"{shorten(name)} is given twice; give it once", parameter=name)
+            raise invalid_input_problem(f"{shorten(name)} is given twice; give it once", parameter=name)
         given[name] = value
     return _convert(kind, given)
 
@@ -110,14 +112,18 @@ def _convert(kind: type[S], given: Mapping[str, str]) -> S:
             detail = f"{name} is {shorten(given[name])}: {detail}"
             if "datetime" in detail:
                 detail += f"; {_time_hint(given[name])}"
-        raise refused(detail + _hint(detail, pointer, kind), parameter=name) from None
+        raise invalid_input_problem(detail + _hint(detail, pointer, kind), parameter=name) from None
     for name, value in given.items():
         # Without quotes around it msgspec takes the word null for None, and a number for a time.
         match getattr(found, name):
             case None:
-                raise refused(f"{name} is {shorten(value)}; leave it out instead", parameter=name)
+                raise invalid_input_problem(
+                    f"{name} is {shorten(value)}; leave it out instead", parameter=name
+                )
             case datetime() if _number.fullmatch(value):
-                raise refused(f"{name} is {shorten(value)}; {_time_hint(value)}", parameter=name)
+                raise invalid_input_problem(
+                    f"{name} is {shorten(value)}; {_time_hint(value)}", parameter=name
+                )
     return found
 
 
@@ -178,6 +184,6 @@ def _options(part: Type) -> list[Type]:
 
 
 def _time_hint(value: str) -> str:
-    if _lost_plus.fullmatch(value):
+    if _time_without_plus.fullmatch(value):
         return "a plus in a query is a space: write it as %2B, or give the time in UTC with a Z at its end"
     return "give a time like 2026-01-31T12:00:00Z"

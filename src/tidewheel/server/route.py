@@ -19,7 +19,7 @@ from tidewheel.server.problems import Headers, ProblemType
 if TYPE_CHECKING:
     from tidewheel.server.request import Request
 
-ROOT: Final = "/api/jobs"
+API_ROOT: Final = "/api/jobs"
 
 
 class Permission(StrEnum):
@@ -41,11 +41,11 @@ class Permission(StrEnum):
     """whoever logs in, or has"""
 
 
-class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
 
 
-class Answer:
+class Response:
     """What a handler answers: a status, what becomes JSON, and headers of its own."""
 
     __slots__ = ("body", "headers", "media_type", "status")
@@ -63,7 +63,7 @@ class Answer:
         self.media_type = media_type
 
 
-Handler = Callable[["Request[Any, Any]"], Awaitable[Answer]]
+Handler = Callable[["Request[Any, Any]"], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ class Route:
     summary: str
     permission: Permission
     handler: Handler
-    answers: Mapping[int, type | None]  # None: not JSON, or nothing
-    query: type[Struct] = Nothing
+    responses: Mapping[int, type | None]  # None: not JSON, or nothing
+    query: type[Struct] = NoQuery
     body: type[Struct] | None = None
     body_required: bool = True
     problems: tuple[ProblemType, ...] = ()  # besides those that every route of its kind may answer
@@ -85,12 +85,16 @@ class Route:
     parameters: Mapping[str, str] = field(default_factory=dict)  # headers it reads, and what they are for
     tag: str = "jobs"
     media_type: str = "application/json"
-    seconds: Callable[[Any], float] | None = None  # how much longer it may take, by its query
-    halves: bool = False  # of characters in its body are its handler's affair, see ``decode_body``
-    repeatable: bool = False  # done once for each Tidewheel-Request-Id, see ``repeats``
-    stream: bool = False  # answers by itself, and lifts its deadline when it has begun
-    always: bool = False  # served also when the API is off
-    page: bool = False  # for browsers: with the headers of pages, and a query that is the page's own affair
+    extra_seconds: Callable[[Any], float] | None = None  # how much longer it may take, by its query
+    allow_lone_surrogates: bool = (
+        False  # of characters in its body are its handler's affair, see ``decode_body``
+    )
+    idempotent: bool = False  # done once for each Tidewheel-Request-Id, see ``repeats``
+    streams: bool = False  # answers by itself, and lifts its deadline when it has begun
+    served_without_api: bool = False  # served also when the API is off
+    for_browsers: bool = (
+        False  # for browsers: with the headers of pages, and a query that is the page's own affair
+    )
 
     @property
     def decoder(self) -> msgspec.json.Decoder[Any] | None:
@@ -102,13 +106,13 @@ class Route:
         return (self.path, *self.aliases)
 
     @property
-    def asks_who(self) -> bool:
+    def needs_caller(self) -> bool:
         """Whether it matters who asks: not for what is public, nor for a login, whatever is shown there."""
         if self.permission is Permission.SESSION:
             return self.method != "POST"
         return self.permission is not Permission.PUBLIC
 
     @property
-    def changes(self) -> bool:
+    def is_mutation(self) -> bool:
         """Whether it changes anything: GET never does."""
         return self.method != "GET"

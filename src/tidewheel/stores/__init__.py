@@ -8,15 +8,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from tidewheel.core.clock import Clock, SystemClock
-from tidewheel.core.urls import over_http, shown_url
+from tidewheel.core.urls import is_http_url, redact_url
 from tidewheel.errors import ConfigurationError, NotOverHttp, StoreError
-from tidewheel.stores.external_transaction import Joiner
-from tidewheel.stores.protocol import Store, StoreLimits
-from tidewheel.stores.schema import Script
-from tidewheel.stores.temporary_store import Ground, MemoryScratch, Scratch
+from tidewheel.stores.bounds import StoreLimits
+from tidewheel.stores.external_transaction import ExternalTransaction
+from tidewheel.stores.protocol import Store
+from tidewheel.stores.schema import MigrationScript
+from tidewheel.stores.temporary_store import DatabaseProfile, MemoryTemporaryStore, TemporaryStore
 
 if TYPE_CHECKING:
-    from tidewheel.stores.memory.local_store import LaneStore
+    from tidewheel.stores.memory.local_store import LocalStore
 
 
 def create_store(
@@ -28,8 +29,8 @@ def create_store(
     clock = clock or SystemClock()
     limits = limits or StoreLimits()
     scheme = url.partition(":")[0]
-    if over_http(url):
-        _need_client()
+    if is_http_url(url):
+        _require_httpx()
         from tidewheel.stores.http import HttpStore
 
         return HttpStore(url, token=token)
@@ -43,61 +44,62 @@ def create_store(
 
             return SqliteStore(url, clock=clock, limits=limits)
         case "postgresql" | "postgres":
-            _need_driver()
+            _require_asyncpg()
             from tidewheel.stores.postgres import PostgresStore
 
             return PostgresStore(url, clock=clock, limits=limits)
         case _:
-            raise _unknown(url)
+            raise _unknown_store(url)
 
 
-def create_joiner(url: str, *, clock: Clock, limits: StoreLimits) -> Joiner:
+def create_external_transaction(url: str, *, clock: Clock, limits: StoreLimits) -> ExternalTransaction:
     """How jobs of a URL get into transactions of others."""
     match url.partition(":")[0]:
         case "sqlite":
-            from tidewheel.stores.sqlite.external_transaction import SqliteJoiner
+            from tidewheel.stores.sqlite.external_transaction import SqliteExternalTransaction
 
-            return SqliteJoiner(url, clock, limits)
+            return SqliteExternalTransaction(url, clock, limits)
         case "postgresql" | "postgres":
-            from tidewheel.stores.postgres.external_transaction import PostgresJoiner
+            from tidewheel.stores.postgres.external_transaction import PostgresExternalTransaction
 
-            return PostgresJoiner(url, clock, limits)
+            return PostgresExternalTransaction(url, clock, limits)
         case _:
-            if over_http(url):
+            if is_http_url(url):
                 raise NotOverHttp(
-                    f"{shown_url(url)} is a server, and jobs there cannot be part of a transaction here; "
+                    f"{redact_url(url)} is a server, and jobs there cannot be part of a transaction here; "
                     "enqueue without using, after it has committed, and give the job a key"
                 )
             raise ConfigurationError(
-                f"{shown_url(url)} keeps its jobs in no database, so they cannot be part of a transaction in "
+                f"{redact_url(url)} keeps its jobs in no database, so they cannot be part of a transaction "
+                "in "
                 "one; enqueue without using, or give the app a sqlite or postgresql URL"
             )
 
 
-def lane_store() -> type[LaneStore]:
+def local_store() -> type[LocalStore]:
     """The store in memory for the jobs of tasks that are not durable, which keeps what they carry."""
-    from tidewheel.stores.memory.local_store import LaneStore
+    from tidewheel.stores.memory.local_store import LocalStore
 
-    return LaneStore
+    return LocalStore
 
 
 @asynccontextmanager
-async def make_scratch(url: str) -> AsyncIterator[Scratch]:
+async def make_temporary_store(url: str) -> AsyncIterator[TemporaryStore]:
     """An empty place beside the jobs of a URL, taken away at the end whatever happens inside."""
-    scratch = _scratch(url)
+    scratch = _temporary_store_of(url)
     try:
-        await scratch.make()
+        await scratch.create()
         yield scratch
     except BaseException as error:
         try:
-            await _remove(scratch)
+            await _remove_temporary_store(scratch)
         except StoreError as left:
             error.add_note(str(left))  # beside what went wrong, not instead of it
         raise
-    await _remove(scratch)
+    await _remove_temporary_store(scratch)
 
 
-async def _remove(scratch: Scratch) -> None:
+async def _remove_temporary_store(scratch: TemporaryStore) -> None:
     removing = asyncio.ensure_future(scratch.remove())
     try:
         await asyncio.shield(removing)
@@ -107,33 +109,33 @@ async def _remove(scratch: Scratch) -> None:
         raise
 
 
-async def look_at_ground(url: str) -> Ground:
+async def inspect_database(url: str) -> DatabaseProfile:
     """What the jobs of a URL stand on, or would. Nothing is made, and no job is looked at."""
-    scratch = _scratch(url)
+    scratch = _temporary_store_of(url)
     try:
-        await scratch.look()
-        return scratch.ground
+        await scratch.inspect()
+        return scratch.profile
     finally:
-        await _remove(scratch)
+        await _remove_temporary_store(scratch)
 
 
-async def look_at_schema(url: str) -> tuple[int, bool]:
+async def read_schema_version(url: str) -> tuple[int, bool]:
     """The version of a URL's schema, 0 for none, and whether the database keeps tenants apart there."""
     match url.partition(":")[0]:
         case "sqlite":
             from tidewheel.stores.sqlite import schema
 
-            return await schema.look_at_schema(url), False
+            return await schema.read_schema_version(url), False
         case "postgresql" | "postgres":
-            _need_driver()
-            from tidewheel.stores.postgres.schema import look_at_schema
+            _require_asyncpg()
+            from tidewheel.stores.postgres.schema import read_schema_version
 
-            return await look_at_schema(url)
+            return await read_schema_version(url)
         case _:
-            raise _no_schema(url)
+            raise _no_schema_error(url)
 
 
-def write_script(url: str, *, since: int, rls: bool = False) -> Script:
+def write_migration_script(url: str, *, since: int, rls: bool = False) -> MigrationScript:
     """The SQL that ``migrate`` would run where the schema has this version. Nothing is looked at.
 
     ``rls``: also what sets up row-level security.
@@ -142,48 +144,48 @@ def write_script(url: str, *, since: int, rls: bool = False) -> Script:
         case "sqlite":
             from tidewheel.stores.sqlite import schema
 
-            return schema.write_script(since=since, rls=rls)
+            return schema.write_migration_script(since=since, rls=rls)
         case "postgresql" | "postgres":
-            _need_driver()
-            from tidewheel.stores.postgres.schema import write_script
+            _require_asyncpg()
+            from tidewheel.stores.postgres.schema import write_migration_script
 
-            return write_script(url, since=since, rls=rls)
+            return write_migration_script(url, since=since, rls=rls)
         case _:
-            raise _no_schema(url)
+            raise _no_schema_error(url)
 
 
 def write_grants(url: str, role: str, *, rls: bool = False) -> str:
     """SQL that lets a role enqueue in transactions of its own, and nothing more. Nothing is looked at."""
     match url.partition(":")[0]:
         case "postgresql" | "postgres":
-            _need_driver()
+            _require_asyncpg()
             from tidewheel.stores.postgres.roles import write_grants
 
             return write_grants(url, role, rls=rls)
         case _:
             raise ConfigurationError(
-                f"{shown_url(url)} is a store without roles; grants need a postgresql:// URL"
+                f"{redact_url(url)} is a store without roles; grants need a postgresql:// URL"
             )
 
 
-def _scratch(url: str) -> Scratch:
+def _temporary_store_of(url: str) -> TemporaryStore:
     match url.partition(":")[0]:
         case "memory":
-            return MemoryScratch(url)
+            return MemoryTemporaryStore(url)
         case "sqlite":
-            from tidewheel.stores.sqlite.temporary_store import SqliteScratch
+            from tidewheel.stores.sqlite.temporary_store import SqliteTemporaryStore
 
-            return SqliteScratch(url)
+            return SqliteTemporaryStore(url)
         case "postgresql" | "postgres":
-            _need_driver()
-            from tidewheel.stores.postgres.temporary_store import PostgresScratch
+            _require_asyncpg()
+            from tidewheel.stores.postgres.temporary_store import PostgresTemporaryStore
 
-            return PostgresScratch(url)
+            return PostgresTemporaryStore(url)
         case _:
-            raise _unknown(url)
+            raise _unknown_store(url)
 
 
-def _need_driver() -> None:
+def _require_asyncpg() -> None:
     try:
         import asyncpg  # noqa: F401 - only whether it is there
     except ModuleNotFoundError as error:
@@ -194,7 +196,7 @@ def _need_driver() -> None:
         ) from None
 
 
-def _need_client() -> None:
+def _require_httpx() -> None:
     try:
         import httpx2  # noqa: F401 - only whether it is there
     except ModuleNotFoundError as error:
@@ -206,39 +208,39 @@ def _need_client() -> None:
         ) from None
 
 
-def _no_schema(url: str) -> ConfigurationError:
+def _no_schema_error(url: str) -> ConfigurationError:
     if url.startswith("memory:"):
         return ConfigurationError(
-            f"{shown_url(url)} keeps jobs in memory, without a schema; use a sqlite or postgresql URL"
+            f"{redact_url(url)} keeps jobs in memory, without a schema; use a sqlite or postgresql URL"
         )
-    return _unknown(url)
+    return _unknown_store(url)
 
 
-def _unknown(url: str) -> ConfigurationError:
-    if over_http(url):
+def _unknown_store(url: str) -> ConfigurationError:
+    if is_http_url(url):
         return NotOverHttp(
-            f"{shown_url(url)} is a server, and this needs the database itself; run it where that is, with "
+            f"{redact_url(url)} is a server, and this needs the database itself; run it where that is, with "
             "its sqlite:// or postgresql:// URL"
         )
     return ConfigurationError(
-        f"{shown_url(url)!r} names no store Tidewheel knows; use sqlite:///path/to/jobs.db, "
+        f"{redact_url(url)!r} names no store Tidewheel knows; use sqlite:///path/to/jobs.db, "
         "postgresql://user@host/database, memory://, or http://host:8080 for a server"
     )
 
 
 __all__ = [
-    "Ground",
-    "Joiner",
-    "Scratch",
-    "Script",
+    "DatabaseProfile",
+    "ExternalTransaction",
+    "MigrationScript",
     "Store",
     "StoreLimits",
-    "create_joiner",
+    "TemporaryStore",
+    "create_external_transaction",
     "create_store",
-    "lane_store",
-    "look_at_ground",
-    "look_at_schema",
-    "make_scratch",
+    "inspect_database",
+    "local_store",
+    "make_temporary_store",
+    "read_schema_version",
     "write_grants",
-    "write_script",
+    "write_migration_script",
 ]

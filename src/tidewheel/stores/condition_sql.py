@@ -16,17 +16,17 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
     HasFingerprint,
-    HoldsText,
     InState,
-    LastErrorHolds,
+    LastErrorContains,
     Not,
 )
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 
 _LARGEST: Final = 2**63 - 1
-_SIDE_BY_SIDE: Final = 50
+_MAX_FLAT_OPERANDS: Final = 50
 _ORDERED: Final = {
     Comparison.EQUAL: "=",
     Comparison.LESS: "<",
@@ -34,10 +34,10 @@ _ORDERED: Final = {
     Comparison.GREATER: ">",
     Comparison.AT_LEAST: ">=",
 }
-_NEVER_MISSING: Final = frozenset({Field.TOPIC, Field.TASK, Field.TENANT})
+_NOT_NULL_FIELDS: Final = frozenset({Field.TOPIC, Field.TASK, Field.TENANT})
 
 
-class Dialect(ABC):
+class ConditionDialect(ABC):
     """How one database says what databases say differently. The table of jobs is called ``j``."""
 
     collation = ""
@@ -56,22 +56,22 @@ class Dialect(ABC):
         """Whether a text holds another one, given as a parameter."""
 
     @abstractmethod
-    def state(self, state: State | Shown) -> str:
+    def state(self, state: State | DerivedState) -> str:
         """Whether a job is in a state, derived ones included."""
 
     @abstractmethod
-    def holds_text(self, text: str, *, in_payload: bool) -> str:
+    def any_error_contains(self, text: str, *, in_payload: bool) -> str:
         """Whether errors, or errors or the payload, hold a text."""
 
     @abstractmethod
-    def last_error_holds(self, text: str) -> str:
+    def last_error_contains(self, text: str) -> str:
         """Whether the last error holds a text."""
 
     def column(self, field: Field) -> str:
         return f"j.{field}"
 
 
-def to_sql(condition: Condition, dialect: Dialect) -> str:
+def condition_to_sql(condition: Condition, dialect: ConditionDialect) -> str:
     """An expression, in brackets where it needs some.
 
     Values inside payloads and fingerprints are for Python to compare.
@@ -83,32 +83,40 @@ def to_sql(condition: Condition, dialect: Dialect) -> str:
             return _compare_number(field, comparison, None if value is None else int(value), dialect)
         case InState(state):
             return f"({dialect.state(state)})"
-        case HoldsText(text, in_payload):
-            return f"({dialect.holds_text(text, in_payload=in_payload)})"
-        case LastErrorHolds(text):
-            return f"({dialect.last_error_holds(text)})"
+        case ContainsText(text, in_payload):
+            return f"({dialect.any_error_contains(text, in_payload=in_payload)})"
+        case LastErrorContains(text):
+            return f"({dialect.last_error_contains(text)})"
         case Not(part):
-            return f"(NOT {to_sql(part, dialect)})"
+            return f"(NOT {condition_to_sql(part, dialect)})"
         case AllOf(parts):
-            return _joined([to_sql(part, dialect) for part in parts], " AND ") if parts else "true"
+            return (
+                _balanced_join([condition_to_sql(part, dialect) for part in parts], " AND ")
+                if parts
+                else "true"
+            )
         case AnyOf(parts):
-            return _joined([to_sql(part, dialect) for part in parts], " OR ") if parts else "false"
+            return (
+                _balanced_join([condition_to_sql(part, dialect) for part in parts], " OR ")
+                if parts
+                else "false"
+            )
         case ComparePayload() | HasFingerprint():
             raise ValueError(f"no database decides this: {condition}")
     assert_never(condition)
 
 
-def _joined(parts: list[str], word: str) -> str:
+def _balanced_join(parts: list[str], word: str) -> str:
     """In halves of halves: SQLite takes ``a OR b OR c …`` for a tree as deep as it is long, up to 1,000."""
-    if len(parts) > _SIDE_BY_SIDE:
+    if len(parts) > _MAX_FLAT_OPERANDS:
         middle = len(parts) // 2
-        parts = [_joined(parts[:middle], word), _joined(parts[middle:], word)]
+        parts = [_balanced_join(parts[:middle], word), _balanced_join(parts[middle:], word)]
     return f"({word.join(parts)})"
 
 
-def _compare_text(field: Field, comparison: Comparison, value: str, dialect: Dialect) -> str:
+def _compare_text(field: Field, comparison: Comparison, value: str, dialect: ConditionDialect) -> str:
     column = dialect.column(field)
-    if field not in _NEVER_MISSING:
+    if field not in _NOT_NULL_FIELDS:
         column = f"coalesce({column}, '')"
     if comparison is Comparison.CONTAINS:
         return f"({dialect.contains(column, dialect.text(value))})"
@@ -116,7 +124,9 @@ def _compare_text(field: Field, comparison: Comparison, value: str, dialect: Dia
     return f"({column}{collation} {_ORDERED[comparison]} {dialect.text(value)})"
 
 
-def _compare_number(field: Field, comparison: Comparison, value: int | None, dialect: Dialect) -> str:
+def _compare_number(
+    field: Field, comparison: Comparison, value: int | None, dialect: ConditionDialect
+) -> str:
     column = dialect.column(field)
     if comparison is Comparison.CONTAINS:
         return "false"

@@ -8,14 +8,13 @@ from typing import Final
 from tidewheel.core.model import NewDocument
 from tidewheel.core.names import check_text, shorten
 from tidewheel.errors import InvalidInput, LimitExceeded
-from tidewheel.stores.protocol import MAX_BATCH, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NAME
-from tidewheel.stores.terminal_errors import check_batch
+from tidewheel.stores.bounds import MAX_BATCH, MAX_DOCUMENT_BYTES, MAX_DOCUMENT_NAME, check_batch
 
-NEWEST: Final = (2**63 - 1, "")
+AFTER_NEWEST: Final = (2**63 - 1, "")
 """Where a list begins: above every document."""
 
 
-def could_be(kind: str, document_id: str) -> bool:
+def is_valid_document_id(kind: str, document_id: str) -> bool:
     """Whether there could be such a document. Who asks for others may ask anything; databases could not."""
     try:
         check_text("kind of a document", kind, MAX_DOCUMENT_NAME)

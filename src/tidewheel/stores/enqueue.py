@@ -21,10 +21,10 @@ from tidewheel.core.clock import seconds_to_microseconds
 from tidewheel.core.model import NewJob
 from tidewheel.core.names import shorten
 from tidewheel.errors import KeyInUse, LimitExceeded, ParentNotFound
-from tidewheel.stores.protocol import MAX_EDGES, MAX_LIMITED_TOPICS, MAX_PARENTS, StoreLimits
+from tidewheel.stores.bounds import MAX_PARENTS, MAX_PARENTS_PER_CALL, StoreLimits
 
 
-def added_by_topic(jobs: Iterable[NewJob], taken: Set[tuple[Any, ...]]) -> Counter[str]:
+def count_new_jobs_by_topic(jobs: Iterable[NewJob], taken: Set[tuple[Any, ...]]) -> Counter[str]:
     """How many jobs a call adds to each topic; a duplicate, of one ``taken`` or of its own, adds nothing."""
     added: Counter[str] = Counter()
     seen = set(taken)
@@ -38,16 +38,7 @@ def added_by_topic(jobs: Iterable[NewJob], taken: Set[tuple[Any, ...]]) -> Count
     return added
 
 
-def check_limited_topics(number: int) -> None:
-    """So many topics would have limits on what runs."""
-    if number > MAX_LIMITED_TOPICS:
-        raise LimitExceeded(
-            f"{number:,} topics would have limits; the limit is {MAX_LIMITED_TOPICS:,}; "
-            "remove those of others first"
-        )
-
-
-def limit_problem(
+def check_store_limits(
     limits: StoreLimits,
     added: Mapping[str, int],
     *,
@@ -87,9 +78,10 @@ def check_parents(jobs: Sequence[NewJob]) -> bool:
     edges = sum([len(job.after) for job in jobs if job.after])
     if not edges:
         return False
-    if edges > MAX_EDGES:
+    if edges > MAX_PARENTS_PER_CALL:
         raise LimitExceeded(
-            f"{edges:,} jobs to run after are named in one call; the limit is {MAX_EDGES:,}, send them in "
+            f"{edges:,} jobs to run after are named in one call; the limit is {MAX_PARENTS_PER_CALL:,}, send "
+            "them in "
             "several"
         )
     places = {job.id: place for place, job in enumerate(jobs)}
@@ -101,11 +93,11 @@ def check_parents(jobs: Sequence[NewJob]) -> bool:
             )
         for parent in job.after:
             if places.get(parent, -1) >= place:
-                raise parent_not_found(parent)
+                raise parent_not_found_error(parent)
     return True
 
 
-def key_in_use(key: str | None) -> KeyInUse:
+def key_in_use_error(key: str | None) -> KeyInUse:
     """Refuse a job whose key is held by a job that its maker may not see, without a word about that job."""
     return KeyInUse(
         f"key {shorten(key)} is held by a job that this caller may not see; nothing was enqueued. Use "
@@ -113,7 +105,7 @@ def key_in_use(key: str | None) -> KeyInUse:
     )
 
 
-def parent_not_found(parent: UUID | str) -> ParentNotFound:
+def parent_not_found_error(parent: UUID | str) -> ParentNotFound:
     """The same words for one that was never there, is gone, is hidden, or is another tenant's."""
     return ParentNotFound(
         f"there is no job {parent} to run after; nothing was enqueued. Enqueue it first, in the same tenant"
@@ -122,28 +114,28 @@ def parent_not_found(parent: UUID | str) -> ParentNotFound:
 
 Column = Sequence[Any]
 
-_names = NewJob.__struct_fields__
+_field_names = NewJob.__struct_fields__
 
 
-def columns_of(jobs: Sequence[NewJob]) -> dict[str, Column]:
+def jobs_to_columns(jobs: Sequence[NewJob]) -> dict[str, Column]:
     """The fields of these jobs, at least one, by name."""
     if len(jobs) == 1:
-        return dict(zip(_names, zip(astuple(jobs[0]), strict=True), strict=True))
+        return dict(zip(_field_names, zip(astuple(jobs[0]), strict=True), strict=True))
     ids, *others = zip(*map(astuple, jobs), strict=True)  # ids never have anything in common
-    return dict(zip(_names, [ids, *map(shared, others)], strict=True))
+    return dict(zip(_field_names, [ids, *map(collapse_equal, others)], strict=True))
 
 
-def shared(column: Column) -> Column:
+def collapse_equal(column: Column) -> Column:
     """The column with a single value, if that is the value of every job."""
     return column[:1] if column.count(column[0]) == len(column) else column
 
 
-def microseconds(seconds: Column) -> Column:
+def column_in_microseconds(seconds: Column) -> Column:
     """A column of seconds as whole microseconds."""
     return [*map(_microseconds, seconds)]
 
 
-def spread(column: Column, number: int) -> Column:
+def expand(column: Column, number: int) -> Column:
     """A value for each of so many jobs."""
     return list(column) * number if len(column) == 1 else column
 

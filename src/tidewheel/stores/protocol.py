@@ -28,12 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 from uuid import UUID
 
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.model import (
+    ActionResult,
     Claim,
     Claimed,
     ClaimRequest,
@@ -42,7 +42,6 @@ from tidewheel.core.model import (
     Document,
     Enqueued,
     Failed,
-    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -50,96 +49,27 @@ from tidewheel.core.model import (
     NewJob,
     Page,
     Report,
-    Rescued,
     RescuedJob,
+    RescueResult,
     Settlement,
     State,
-    Stats,
     StepRecord,
-    TopicDepth,
-    TopicStats,
-    Verdict,
+    TopicHead,
     WorkerRecord,
 )
-from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.core.topic_limits import HeldBack, TopicLimits
-from tidewheel.stores.external_transaction import Untold
-
-MAX_BATCH = 1000
-"""Most items a single call of a batch verb may carry, ``enqueue`` aside."""
-MAX_ENQUEUE_BATCH = 10_000
-"""Most jobs one ``enqueue`` call writes in one transaction."""
-MAX_PARENTS = 1000
-"""Most jobs that one job may be told to run after."""
-MAX_EDGES = 100_000
-"""Most of them that the jobs of one ``enqueue`` call may name together."""
-MAX_RELEASED = 1000
-"""Jobs that are let go, or cancelled, in the transaction that ends what they waited for. Those beyond are
-dealt with soon after, as many at a time, by whoever ended it or by ``rescue``."""
-MAX_DEPENDENTS = 200
-"""Most jobs that ``dependents`` tells of one by one."""
-COUNT_LIMIT = 10_000
-"""Counting stops here and says so."""
-SEARCH_SECONDS = 1.0
-"""How long a text or a condition may be looked for before a partial page is returned."""
-COLUMN_SEARCH_SECONDS = 0.7
-"""The same where columns tell (``of_columns``). People wait a second at most for what looks like any other
-filter, and the way to them takes its part of it."""
-KEPT_ERRORS_FIRST = 10
-KEPT_ERRORS_LAST = 10
-"""Of a job's errors the first and the last ten are kept."""
-MAX_STEPS = 1000
-"""Most steps of a job. Counted by whoever runs it: nobody else can add one while the lease holds."""
-MINUTES_KEPT_SECONDS = 48 * 3600.0
-"""How far back the minute series and the durations of ``stats`` go."""
-LANE_MINUTES_KEPT_SECONDS = 6 * 3600.0
-"""How far back the minutes of each lane go. A thousand busy lanes are 360,000 rows in that time, as much as a
-queue should carry for its charts; the series of all lanes together goes back further."""
-MAX_LANES = 1000
-"""Most lanes that are told of: the busiest, then those with the most unfinished jobs."""
-MAX_LANE_SERIES = 50
-"""Of so many of the busiest lanes the minutes are told one by one."""
-MAX_LOOKED_AT = 10_000
-"""Jobs that ``durations``, ``failures`` and ``repeats`` look at, the newest."""
-MAX_GROUPS = 1000
-"""Most groups that ``failures`` and ``repeats`` tell of."""
-TREND_PARTS = 12
-"""Into so many parts the window of ``failures`` is divided."""
-COMPARED_PAYLOAD_BYTES = 1000
-"""Longer payloads are not compared with each other: to look for repeats must not mean to read gigabytes."""
-WORKERS_KEPT_SECONDS = 24 * 3600.0
-"""How long a worker that vanished stays listed: somebody should be able to see that it did."""
-MAX_WORKERS = 1000
-"""Most workers that are listed."""
-MAX_DOCUMENT_BYTES = 64 * 1024
-"""Largest body of a document."""
-MAX_DOCUMENT_NAME = 200
-"""Longest kind and longest id of a document."""
-MAX_AILMENTS = 50
-"""Most ailments that are told of."""
-MAX_WHOLE_BYTES = 16 * 1024 * 1024
-"""``whole_jobs`` ends a page before its jobs, with all that was saved of them, are larger, if it has one."""
-MAX_LIMITED_TOPICS = 10_000
-"""Most topics with limits: ``set_limits`` refuses one more."""
-MAX_WALKED = 1000
-"""Due jobs of a lane of a limited topic that a claim looks at, best first."""
-MAX_LINES = 1000
-"""Keys of such a lane whose first jobs it looks at, when those did not fill it."""
-MAX_HELD_BACK = 100
-"""Topics with limits and due jobs that ``held_back`` looks at, by name."""
-LINES_OF_TENANT = 50
-"""Of one tenant, where tenants share fairly."""
-SUMMARY_LENGTH = 200
-"""``error_summary`` is cut to this many characters."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
-    """Limits only the store can check, because they are about what is already there. 0 = unlimited."""
-
-    max_topics: int = 0
-    max_jobs_per_topic: int = 0  # pending and running ones
-
+from tidewheel.core.reports import (
+    DuplicateJobs,
+    FailureGroups,
+    HealthFinding,
+    LaneDurations,
+    Stats,
+    TaskStats,
+    TopicDepth,
+    TopicStats,
+)
+from tidewheel.core.topic_limits import BlockedTopic, TopicLimits
+from tidewheel.stores.bounds import MAX_BATCH, MAX_DEPENDENTS, MAX_GROUPS
+from tidewheel.stores.external_transaction import UncommittedEnqueue
 
 OnRescued = Callable[[Sequence[RescuedJob]], None]
 
@@ -158,8 +88,9 @@ class Wakeups(Protocol):
         """Make the current or next ``wait`` return True. Safe from any thread."""
 
 
-class OpenTransaction(Protocol):
-    """A transaction of the store's own database, lent to the handler of one job; see ``Store.begin``.
+class HandlerTransaction(Protocol):
+    """A transaction of the store's own database, lent to the handler of one job; see
+    ``Store.begin_transaction``.
 
     It ends with ``complete``, with ``roll_back``, or by itself when its time is over; later calls raise. What
     a statement raises comes out as the driver raised it. For the event loop that began it.
@@ -224,7 +155,7 @@ class Store(Protocol):
         database knows no roles raises ``ConfigurationError``.
         """
 
-    async def missing_steps(self) -> list[str]:
+    async def pending_migrations(self) -> list[str]:
         """What ``migrate`` would do now, by the same names; nothing is changed. Refuses a newer schema."""
 
     async def check(self) -> list[str]:
@@ -236,7 +167,7 @@ class Store(Protocol):
     def describe(self) -> dict[str, str]:
         """Names and versions for people: what runs underneath."""
 
-    async def ailments(self) -> list[Ailment]:
+    async def health(self) -> list[HealthFinding]:
         """What is wrong with what this stands on: settings, disk, log, other sessions.
 
         Of jobs only the one is looked at that should have been pruned first. Costs a few milliseconds, and a
@@ -245,7 +176,7 @@ class Store(Protocol):
         """
 
     @property
-    def deaf(self) -> bool:
+    def notifications_down(self) -> bool:
         """Whether hints of other processes do not come through now, so that jobs are found by polling."""
 
     @property
@@ -285,11 +216,11 @@ class Store(Protocol):
         those without room are passed over, whichever is the first one with room is next. In strict order a
         job has room when no job of its key with a lower number runs, is due, or waits again after it was
         granted. Fair: inside a priority the tenant comes first that runs the least for its weight. A store
-        looks at the first ``MAX_WALKED`` due jobs of a lane and at the first jobs of ``MAX_LINES`` keys at
-        least.
+        looks at the first ``MAX_SCANNED_PER_LANE`` due jobs of a lane and at the first jobs of
+        ``MAX_SCANNED_KEYS`` keys at least.
         """
 
-    async def grant(
+    async def claim_job(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
         """Grant just this job, as a claim that finds nothing else would: alone, after ended leases and
@@ -300,7 +231,7 @@ class Store(Protocol):
         state, waits for other jobs, or is failed while another job holds its key.
         """
 
-    async def start(
+    async def mark_started(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
         """Record when handlers began, once; and that each is alone in its worker: then its loss counts."""
@@ -314,7 +245,7 @@ class Store(Protocol):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End each lease as told. False where the lease is no longer held; that job is left alone.
-        ``Answers`` (``stores/protocol.py``) where something was written in the place of what was told.
+        ``SettleResult`` (``stores/protocol.py``) where something was written in the place of what was told.
 
         Retried and Released jobs with a cancel request end as cancelled. A job that is Retried after its last
         attempt ends as failed, whoever thought otherwise. Errors are kept as attempts.
@@ -327,13 +258,13 @@ class Store(Protocol):
         a report whose answer was lost, and is answered True.
         """
 
-    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+    async def finished_steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         """What runs of this job have finished, in order; None when the lease is no longer held."""
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         """Those among these held leases whose job somebody asked to cancel."""
 
-    async def begin(
+    async def begin_transaction(
         self,
         lease: Lease,
         *,
@@ -342,7 +273,7 @@ class Store(Protocol):
         tenant: str,
         on_timeout: Callable[[], None],
         run_seconds: float = 0.0,
-    ) -> OpenTransaction:
+    ) -> HandlerTransaction:
         """Open a transaction that ends with this lease, for at most ``seconds``.
 
         Then it is rolled back and ``on_timeout`` is called, on the event loop. Where there are row-level
@@ -352,7 +283,7 @@ class Store(Protocol):
 
     # -- operating --------------------------------------------------------------------------------------
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """Failed and cancelled jobs become pending, due now, attempts back to 0, history kept.
 
         Checkpoint and finished steps stay, so that the next run goes on where the last one ended. Progress
@@ -362,10 +293,10 @@ class Store(Protocol):
         KEY_TAKEN when another job holds the job's key.
         """
 
-    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """Pending jobs end as cancelled (DONE); running ones get a request (REQUESTED)."""
 
-    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """End the leases of running jobs, whoever holds them: the jobs are pending, as if their holders had
         released them. WRONG_STATE for jobs that do not run.
 
@@ -373,7 +304,7 @@ class Store(Protocol):
         asked to cancel ends as cancelled.
         """
 
-    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """Remove jobs that are not running, with their key, body, steps and history.
 
         For jobs that wait for one that had not ended, it was cancelled.
@@ -387,15 +318,15 @@ class Store(Protocol):
         those due next first. How many.
 
         At most ``MAX_BATCH`` at a time. A failed job whose key another one holds is passed over; after
-        ``MAX_LOOKED_AT`` of those a store may stop looking. Attempts of a delayed job stay as they are.
+        ``MAX_SCANNED_JOBS`` of those a store may stop looking. Attempts of a delayed job stay as they are.
         """
 
-    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """The same for single jobs, failed or delayed; WRONG_STATE for others, those already due included.
         KEY_TAKEN as in ``requeue``.
         """
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         """Deal with leases that have ended and pending jobs past ``expires_at`` (cancelled, ``expired``).
 
         A lease that ended with a cancel request: cancelled (``job_canceled``). Otherwise, if the handler's
@@ -403,7 +334,8 @@ class Store(Protocol):
         kept, and the job fails when no attempt is left. If not counted, its next grant is alone. A job whose
         next attempt would be its last is granted alone, too, so that it cannot take neighbours with it.
 
-        Also goes on with jobs whose parents have ended, where those were more than ``MAX_RELEASED``.
+        Also goes on with jobs whose parents have ended, where those were more than
+        ``MAX_RELEASED_DEPENDENTS``.
         """
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
@@ -429,10 +361,10 @@ class Store(Protocol):
     async def limits(self) -> dict[str, TopicLimits]:
         """The topics that have limits, by name; at most ``MAX_LIMITED_TOPICS``."""
 
-    async def held_back(self) -> list[HeldBack]:
+    async def blocked_by_limits(self) -> list[BlockedTopic]:
         """The topics with limits of which jobs are ready and a claim would be granted none, by name; and why,
-        told of the job that comes first. Of those with ready jobs ``MAX_HELD_BACK`` are looked at, and none
-        that is paused.
+        told of the job that comes first. Of those with ready jobs ``MAX_BLOCKED_TOPICS`` are looked at, and
+        none that is paused.
         """
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
@@ -440,13 +372,13 @@ class Store(Protocol):
 
     # -- workers ----------------------------------------------------------------------------------------
 
-    async def beat(self, worker: WorkerRecord) -> None:
+    async def heartbeat(self, worker: WorkerRecord) -> None:
         """List this worker, or renew what is known of it; ``seen_at`` becomes the store's time.
 
         The name is what tells workers apart: of two with one name the last to beat is listed.
         """
 
-    async def leave(self, name: str, started_at: int) -> None:
+    async def deregister_worker(self, name: str, started_at: int) -> None:
         """Take a worker off the list, unless another one has beaten under its name since."""
 
     async def workers(self) -> list[WorkerRecord]:
@@ -457,17 +389,20 @@ class Store(Protocol):
     async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
         """Keep these, in the place of those with the same kind and id; the version of each.
 
-        None where ``only_version`` did not let it: that document is left alone. One that has expired counts
-        as gone: what is written there is new, with version 1. No two of one call may have the same kind and
-        id. Documents are nobody's in particular: they have no tenant, and hold what no caller may read.
+        None where ``expected_version`` did not let it: that document is left alone. One that has expired
+        counts as gone: what is written there is new, with version 1. No two of one call may have the same
+        kind and id. Documents are nobody's in particular: they have no tenant, and hold what no caller may
+        read.
         """
 
-    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    async def enqueue_with_document(
+        self, document: NewDocument, jobs: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
         """Write this document and these jobs in one transaction: both are there, or neither.
 
-        None when ``only_version`` did not let the document be written: then no job was, either. Otherwise as
-        ``enqueue``, and what that raises keeps the document out. Who was not answered asks again with the
-        same ``only_version``: None means then that somebody has written it, perhaps the first try.
+        None when ``expected_version`` did not let the document be written: then no job was, either. Otherwise
+        as ``enqueue``, and what that raises keeps the document out. Who was not answered asks again with the
+        same ``expected_version``: None means then that somebody has written it, perhaps the first try.
         """
 
     async def document(self, kind: str, document_id: str) -> Document | None:
@@ -486,7 +421,7 @@ class Store(Protocol):
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, untold: Untold) -> None:
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
         """Jobs were written in a transaction of somebody else's: tell who waits once it has committed.
 
         May be called from any thread.
@@ -500,26 +435,26 @@ class Store(Protocol):
     ) -> Dependents:
         """The jobs that run after this one, lowest number first, and how many; also if it was deleted.
 
-        At most ``MAX_DEPENDENTS`` are told; the count is exact up to ``COUNT_LIMIT``.
+        At most ``MAX_DEPENDENTS`` are told; the count is exact up to ``MAX_COUNT``.
         """
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         """The ids of the jobs with these numbers; None where there is none, whatever the number."""
 
-    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+    async def peek(self, topic: str, head: TopicHead, *, tenant: str | None = None) -> JobRecord | None:
         """The first job of this kind in the topic, as ``get`` shows it; None when there is none.
 
         Ended leases are dealt with and delayed jobs that are due let in before, as by a claim. Not by callers
         whom a database lets see one tenant only: they are shown what is there.
         """
 
-    async def depths(
+    async def topic_depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         """These topics in this order, or all that have jobs or are paused, by name. Cheap at a million rows.
 
         Of a tenant those that have jobs of it, unless they are named. Delayed jobs that are due count as
-        ready, at most ``MAX_LOOKED_AT`` of those that nobody has promoted yet; blocked ones as neither.
+        ready, at most ``MAX_SCANNED_JOBS`` of those that nobody has promoted yet; blocked ones as neither.
         """
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
@@ -534,10 +469,10 @@ class Store(Protocol):
         ``COLUMN_SEARCH_SECONDS``; then the page is partial.
         """
 
-    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
-        """How many match, exact up to ``COUNT_LIMIT``, and as far as ``SEARCH_SECONDS`` reach.
+    async def count(self, where: JobFilter, *, exact: bool = False) -> Count:
+        """How many match, exact up to ``MAX_COUNT``, and as far as ``SEARCH_SECONDS`` reach.
 
-        ``beyond``: exact however many there are, where counters are kept of just this (``of_counters``).
+        ``beyond``: exact however many there are, where counters are kept of just this (``is_counted``).
         """
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
@@ -550,27 +485,29 @@ class Store(Protocol):
 
         At most ``MAX_LANES``, with the series of ``MAX_LANE_SERIES``. Minutes go back
         ``LANE_MINUTES_KEPT_SECONDS`` and are of all tenants: a tenant is told counts of its own jobs only.
-        ``due`` counts at most ``MAX_LOOKED_AT`` jobs that were delayed and that nobody has promoted yet.
+        ``due`` counts at most ``MAX_SCANNED_JOBS`` jobs that were delayed and that nobody has promoted yet.
         """
 
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
-        """How long the newest ``MAX_LOOKED_AT`` completed jobs took, by topic and task.
+        """How long the newest ``MAX_SCANNED_JOBS`` completed jobs took, by topic and task.
 
-        Of a tenant other than root those among its newest ``MAX_LOOKED_AT`` jobs that completed.
+        Of a tenant other than root those among its newest ``MAX_SCANNED_JOBS`` jobs that completed.
         """
 
-    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
-        """The newest ``MAX_LOOKED_AT`` failed jobs that match, grouped by lane and error, the largest groups
-        first. ``where.state`` does not matter. The trend is of the last ``window_seconds``.
+    async def failures(
+        self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS
+    ) -> FailureGroups:
+        """The newest ``MAX_SCANNED_JOBS`` failed jobs that match, grouped by lane and error, the largest
+        groups first. ``where.state`` does not matter. The trend is of the last ``window_seconds``.
         """
 
-    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
-        """Jobs that look like another: of the newest ``MAX_LOOKED_AT`` those that share tenant, task (or
+    async def duplicate_jobs(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> DuplicateJobs:
+        """Jobs that look like another: of the newest ``MAX_SCANNED_JOBS`` those that share tenant, task (or
         topic of jobs without one) and key, and of as many pending ones those that share tenant, lane and
         payload.
 
-        Payloads of more than ``COMPARED_PAYLOAD_BYTES`` are not compared. Of a tenant other than root the
-        pending ones among its newest ``MAX_LOOKED_AT`` jobs are looked at.
+        Payloads of more than ``MAX_COMPARED_PAYLOAD_BYTES`` are not compared. Of a tenant other than root the
+        pending ones among its newest ``MAX_SCANNED_JOBS`` jobs are looked at.
         """
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
@@ -578,15 +515,15 @@ class Store(Protocol):
 
     # -- moving to another store ------------------------------------------------------------------------
 
-    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+    async def export_jobs(self, *, limit: int, before: int | None = None) -> list[FullJob]:
         """Jobs of all tenants with everything that is kept of them, newest (highest number) first.
 
         ``before``: only below this number. At most ``MAX_BATCH``, and fewer when they are large
-        (``MAX_WHOLE_BYTES``): there are no more only when there is none. Refused where a database lets the
+        (``MAX_EXPORT_BYTES``): there are no more only when there is none. Refused where a database lets the
         caller see one tenant only.
         """
 
-    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+    async def import_jobs(self, jobs: Sequence[FullJob]) -> list[bool]:
         """Write jobs of another store as they are: ids, numbers, states, leases, history; all or none.
 
         False for one whose id is there already: that job is left alone, whatever it looks like. Numbers and
@@ -604,16 +541,20 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class InParts(Protocol):
+class SplitsBatches(Protocol):
     """A store whose ``enqueue`` may write a batch in parts, each of them whole."""
 
-    async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    async def enqueue_atomically(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write all of these or none; ``LimitExceeded`` where there are too many for that."""
 
 
-class Answers(list[bool]):
-    """What ``settle`` answers. ``instead``: how jobs ended that were told to be complete, by their places."""
+class SettleResult(list[bool]):
+    """What ``settle`` answers. ``replaced_outcomes``: how jobs ended that were told to be complete, by their
+    places.
+    """
 
-    def __init__(self, accepted: Iterable[bool] = (), instead: Mapping[int, Failed] | None = None) -> None:
+    def __init__(
+        self, accepted: Iterable[bool] = (), replaced_outcomes: Mapping[int, Failed] | None = None
+    ) -> None:
         super().__init__(accepted)
-        self.instead = dict(instead or {})
+        self.replaced_outcomes = dict(replaced_outcomes or {})

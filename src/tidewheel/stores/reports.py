@@ -1,8 +1,9 @@
 """Build operator reports from a store's counts, the same way for every store.
 
-The reports cover lanes, durations, failure groups and repeated jobs. ``of_overdue`` reports finished jobs
-that are more than an hour past their retention. Durations are counted in buckets, four an octave from a
-microsecond up: small enough to write with every batch, and a percentile is off by an eighth at most.
+The reports cover lanes, durations, failure groups and repeated jobs. ``find_overdue_pruning`` reports
+finished jobs that are more than an hour past their retention. Durations are counted in buckets, four an
+octave from a microsecond up: small enough to write with every batch, and a percentile is off by an eighth at
+most.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from uuid import UUID
 
 from tidewheel.core import fingerprints
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.core.model import ROOT_TENANT, Distribution, JobRecord, MinuteStats, Page
+from tidewheel.core.model import ROOT_TENANT, JobRecord, Page
 from tidewheel.core.reports import (
-    Ailment,
-    AilmentKind,
+    Distribution,
+    DuplicateJobGroup,
+    DuplicateJobs,
     FailureGroup,
-    Failures,
+    FailureGroups,
+    HealthFinding,
+    HealthFindingKind,
     LaneDurations,
-    RepeatGroup,
-    Repeats,
+    MinuteStats,
     TaskActivity,
     TaskStats,
 )
-from tidewheel.stores.protocol import MAX_LANE_SERIES, MAX_LANES, MAX_LOOKED_AT, TREND_PARTS
+from tidewheel.stores.bounds import MAX_LANE_SERIES, MAX_LANES, MAX_SCANNED_JOBS, TREND_BUCKETS
 
 _MAX_BUCKET = 4 * 50  # 2^50 µs is 35 years
 
@@ -40,7 +43,7 @@ def bucket_of(microseconds: int) -> int:
     return min(4 * (octave - 1) + ((microseconds >> (octave - 2)) & 3), _MAX_BUCKET)
 
 
-def start_of(bucket: int) -> int:
+def bucket_start(bucket: int) -> int:
     """The shortest duration of a bucket, in microseconds."""
     if bucket < 4:
         return bucket
@@ -48,25 +51,25 @@ def start_of(bucket: int) -> int:
     return (4 + quarter) << (octave - 2)
 
 
-def fill(durations: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+def count_in_buckets(durations: Iterable[int]) -> Iterator[tuple[int, int, int]]:
     """Buckets for many durations at once: each with how many fall into it, and their sum in microseconds."""
     ordered = sorted(durations)
     done = 0
     while done < len(ordered):
         bucket = bucket_of(ordered[done])
-        end = len(ordered) if bucket == _MAX_BUCKET else bisect_left(ordered, start_of(bucket + 1), done)
+        end = len(ordered) if bucket == _MAX_BUCKET else bisect_left(ordered, bucket_start(bucket + 1), done)
         yield bucket, end - done, sum(ordered[done:end])
         done = end
 
 
-def middle_of(bucket: int) -> float:
+def bucket_middle(bucket: int) -> float:
     """A bucket's middle, in microseconds."""
     if bucket < 4:
         return float(bucket)
-    return (start_of(bucket) + start_of(bucket + 1)) / 2
+    return (bucket_start(bucket) + bucket_start(bucket + 1)) / 2
 
 
-def summarise(counts: Mapping[int, int], total_microseconds: int) -> Distribution:
+def summarise_buckets(counts: Mapping[int, int], total_microseconds: int) -> Distribution:
     """Average and percentiles of bucketed durations, in seconds."""
     number = sum(counts.values())
     if not number:
@@ -79,8 +82,8 @@ def summarise(counts: Mapping[int, int], total_microseconds: int) -> Distributio
         for bucket, count in ordered:
             seen += count
             if seen >= rank:
-                return middle_of(bucket) / 1e6
-        return middle_of(ordered[-1][0]) / 1e6
+                return bucket_middle(bucket) / 1e6
+        return bucket_middle(ordered[-1][0]) / 1e6
 
     return Distribution(
         count=number,
@@ -91,7 +94,7 @@ def summarise(counts: Mapping[int, int], total_microseconds: int) -> Distributio
     )
 
 
-def between_others(tenant: str | None) -> bool:
+def has_tenant_index(tenant: str | None) -> bool:
     """Whether the jobs in question may lie far between those of others, and have an index of their own."""
     return tenant not in (None, ROOT_TENANT)
 
@@ -100,7 +103,7 @@ LaneName = tuple[str, str]
 """Topic and task."""
 
 
-class Happened(NamedTuple):
+class LaneEvents(NamedTuple):
     """What happened in a lane, or in one minute of it; times in microseconds."""
 
     enqueued: int = 0
@@ -134,11 +137,11 @@ class Happened(NamedTuple):
         return MinuteStats(minute, *self[:5])
 
 
-NOTHING = Happened()
+NO_EVENTS = LaneEvents()
 
 
-def told_lanes(
-    counts: Mapping[LaneName, TaskStats], happened: Mapping[LaneName, Happened] | None
+def select_lanes(
+    counts: Mapping[LaneName, TaskStats], happened: Mapping[LaneName, LaneEvents] | None
 ) -> list[TaskStats]:
     """The lanes to tell of, by name. ``happened`` is None when a tenant asks."""
     lanes = dict(counts)
@@ -147,20 +150,20 @@ def told_lanes(
             if name not in lanes:
                 lanes[name] = TaskStats(*name)
         lanes = {
-            name: replace(lane, activity=happened.get(name, NOTHING).activity())
+            name: replace(lane, activity=happened.get(name, NO_EVENTS).activity())
             for name, lane in lanes.items()
         }
     return sorted(_busiest(lanes.values())[:MAX_LANES], key=_name)
 
 
-def with_series(lanes: Iterable[TaskStats]) -> list[LaneName]:
+def lanes_with_series(lanes: Iterable[TaskStats]) -> list[LaneName]:
     """Whose minutes are to be told one by one."""
     busy = [lane for lane in lanes if lane.activity is not None and lane.activity.events]
     return [_name(lane) for lane in _busiest(busy)[:MAX_LANE_SERIES]]
 
 
 def add_series(
-    lanes: Sequence[TaskStats], minutes: Mapping[LaneName, Mapping[int, Happened]]
+    lanes: Sequence[TaskStats], minutes: Mapping[LaneName, Mapping[int, LaneEvents]]
 ) -> list[TaskStats]:
     """The same lanes with what happened in each minute."""
     told = []
@@ -190,56 +193,56 @@ def _name(lane: TaskStats) -> LaneName:
 def summarise_lanes(times: Mapping[LaneName, tuple[list[int], list[int]]]) -> list[LaneDurations]:
     """Run times and wait times of each lane, in microseconds."""
     return [
-        LaneDurations(*name, _distribution(runs), _distribution(waits))
+        LaneDurations(*name, _to_distribution(runs), _to_distribution(waits))
         for name, (runs, waits) in sorted(times.items())
     ]
 
 
-def _distribution(times: Iterable[int]) -> Distribution:
-    filled = list(fill(max(0, time) for time in times))
-    return summarise({bucket: n for bucket, n, _ in filled}, sum(total for _, _, total in filled))
+def _to_distribution(times: Iterable[int]) -> Distribution:
+    filled = list(count_in_buckets(max(0, time) for time in times))
+    return summarise_buckets({bucket: n for bucket, n, _ in filled}, sum(total for _, _, total in filled))
 
 
 # -- failures -----------------------------------------------------------------------------------------------
 
 
-class Failed(NamedTuple):
+class FailedJobs(NamedTuple):
     """Failed jobs of one lane with the very same summary, in one part of the window."""
 
     topic: str
     task: str
     summary: str
-    part: int | None  # None: before the window
+    trend_bucket: int | None  # None: before the window
     jobs: int
     first: int  # finished_at
     last: int
     number: int  # of the newest
 
 
-def trend_part(finished_at: int, now: int, window_us: int) -> int | None:
+def trend_bucket(finished_at: int, now: int, window_us: int) -> int | None:
     """In which part of the window something happened; SQL says the same with whole numbers."""
     since = now - window_us
     if finished_at < since:
         return None
-    return min((finished_at - since) * TREND_PARTS // window_us, TREND_PARTS - 1)
+    return min((finished_at - since) * TREND_BUCKETS // window_us, TREND_BUCKETS - 1)
 
 
-def failed_one(record: JobRecord, now: int, window_us: int) -> Failed:
+def failed_job(record: JobRecord, now: int, window_us: int) -> FailedJobs:
     """A single job, as it comes out of a search."""
     at = record.finished_at or now
-    part = trend_part(at, now, window_us)
-    return Failed(record.topic, record.task, record.error_summary or "", part, 1, at, at, record.number)
+    part = trend_bucket(at, now, window_us)
+    return FailedJobs(record.topic, record.task, record.error_summary or "", part, 1, at, at, record.number)
 
 
-class FailureGroups:
+class FailureGrouper:
     """Failures by fingerprint: what differs only in numbers and the like is one error."""
 
-    def __init__(self, found: Iterable[Failed], limit: int) -> None:
-        groups: dict[tuple[str, str, str], list[Failed]] = {}
+    def __init__(self, found: Iterable[FailedJobs], limit: int) -> None:
+        groups: dict[tuple[str, str, str], list[FailedJobs]] = {}
         for failed in found:
-            groups.setdefault((failed.topic, failed.task, fingerprints.pattern(failed.summary)), []).append(
-                failed
-            )
+            groups.setdefault(
+                (failed.topic, failed.task, fingerprints.error_pattern(failed.summary)), []
+            ).append(failed)
         ranked = sorted(
             groups.items(),
             key=lambda group: (-sum(one.jobs for one in group[1]), -max(one.number for one in group[1])),
@@ -253,27 +256,27 @@ class FailureGroups:
         """Of the newest job of each group that is told."""
         return [max(one.number for one in ones) for _, ones in self._largest]
 
-    def told(self, ids: Mapping[int, UUID], *, complete: bool) -> Failures:
+    def to_failures(self, ids: Mapping[int, UUID], *, complete: bool) -> FailureGroups:
         """With the ids of those jobs."""
         groups = tuple(_group(*name, ones, ids) for name, ones in self._largest)
-        return Failures(groups, self._jobs, self._found, complete)
+        return FailureGroups(groups, self._jobs, self._found, complete)
 
 
-def searched_failures(page: Page, now: int, window_us: int, limit: int) -> Failures:
+def group_searched_failures(page: Page, now: int, window_us: int, limit: int) -> FailureGroups:
     """The same for jobs that had to be searched for, one by one."""
-    groups = FailureGroups((failed_one(record, now, window_us) for record in page.items), limit)
+    groups = FailureGrouper((failed_job(record, now, window_us) for record in page.items), limit)
     ids = {record.number: record.id for record in page.items}
-    return groups.told(ids, complete=page.cursor is None)
+    return groups.to_failures(ids, complete=page.cursor is None)
 
 
 def _group(
-    topic: str, task: str, pattern: str, ones: Sequence[Failed], ids: Mapping[int, UUID]
+    topic: str, task: str, pattern: str, ones: Sequence[FailedJobs], ids: Mapping[int, UUID]
 ) -> FailureGroup:
     newest = max(ones, key=lambda one: one.number)
-    trend = [0] * TREND_PARTS
+    trend = [0] * TREND_BUCKETS
     for one in ones:
-        if one.part is not None:
-            trend[one.part] += one.jobs
+        if one.trend_bucket is not None:
+            trend[one.trend_bucket] += one.jobs
     return FailureGroup(
         fingerprint=fingerprints.fingerprint(topic, task, pattern),
         topic=topic,
@@ -291,42 +294,42 @@ def _group(
 # -- repeats ------------------------------------------------------------------------------------------------
 
 
-class Alike(NamedTuple):
+class DuplicateGroup(NamedTuple):
     """A group of jobs that look alike, and the number of the newest."""
 
     number: int
-    group: RepeatGroup
+    group: DuplicateJobGroup
 
 
-def found_repeats(
-    by_key: Iterable[Alike],
-    by_payload: Iterable[Alike],
+def group_duplicates(
+    by_key: Iterable[DuplicateGroup],
+    by_payload: Iterable[DuplicateGroup],
     limit: int,
     *,
     tenant: str | None,
     jobs: int,
     pending: int,
-) -> Repeats:
+) -> DuplicateJobs:
     """The largest groups; there are so many jobs of this tenant, and so many pending ones."""
-    return Repeats(
+    return DuplicateJobs(
         by_key=_largest(by_key, limit),
         by_payload=_largest(by_payload, limit),
-        keys_complete=jobs <= MAX_LOOKED_AT,
-        payloads_complete=(jobs if between_others(tenant) else pending) <= MAX_LOOKED_AT,
+        keys_complete=jobs <= MAX_SCANNED_JOBS,
+        payloads_complete=(jobs if has_tenant_index(tenant) else pending) <= MAX_SCANNED_JOBS,
     )
 
 
-def _largest(groups: Iterable[Alike], limit: int) -> tuple[RepeatGroup, ...]:
+def _largest(groups: Iterable[DuplicateGroup], limit: int) -> tuple[DuplicateJobGroup, ...]:
     ranked = sorted(groups, key=lambda alike: (-alike.group.count, -alike.number))
     return tuple(alike.group for alike in ranked[:limit])
 
 
-OVERDUE_SECONDS: Final = 3600.0
+PRUNING_OVERDUE_SECONDS: Final = 3600.0
 """Workers look every minute, and work off what has gathered: an hour is for more than they can."""
 
 
-def of_overdue(prune_at: int | None, now: int) -> list[Ailment]:
+def find_overdue_pruning(prune_at: int | None, now: int) -> list[HealthFinding]:
     """``prune_at``: when the job that is overdue longest should have gone; None when none is."""
-    if prune_at is None or (seconds := (now - prune_at) / MICROSECONDS) < OVERDUE_SECONDS:
+    if prune_at is None or (seconds := (now - prune_at) / MICROSECONDS) < PRUNING_OVERDUE_SECONDS:
         return []
-    return [Ailment(AilmentKind.UNPRUNED, {"seconds": seconds}, since=prune_at)]
+    return [HealthFinding(HealthFindingKind.UNPRUNED, {"seconds": seconds}, since=prune_at)]

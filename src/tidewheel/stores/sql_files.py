@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 
-class Queries:
+class SqlFile:
     """The statements of one file, by name: ``queries["claim"]``."""
 
     def __init__(self, package: str, path: str) -> None:

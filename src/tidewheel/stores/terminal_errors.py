@@ -17,8 +17,9 @@ from tidewheel.core.model import (
     RescuedJob,
     State,
 )
-from tidewheel.errors import LimitExceeded, TransactionTimeout
-from tidewheel.stores.protocol import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, SUMMARY_LENGTH, OnRescued
+from tidewheel.errors import TransactionTimeout
+from tidewheel.stores.bounds import KEPT_ERRORS_FIRST, KEPT_ERRORS_LAST, MAX_SUMMARY_LENGTH
+from tidewheel.stores.protocol import OnRescued
 
 _log = logging.getLogger("tidewheel.stores")
 
@@ -29,21 +30,21 @@ WORKER_LOST: Final = (
     "the worker was killed, stopped or cut off from the store"
 )
 EXPIRED: Final = "not started in time (due since {due})"
-PARENT_ENDS: Final = {State.FAILED: "failed", State.CANCELLED: "was cancelled", None: "was deleted"}
+PARENT_END_PHRASES: Final = {State.FAILED: "failed", State.CANCELLED: "was cancelled", None: "was deleted"}
 
 
-def worker_lost(attempt: int) -> JobError:
+def worker_lost_error(attempt: int) -> JobError:
     """Why an attempt ended that nobody settled."""
     return JobError("worker_lost", WORKER_LOST.format(attempt=attempt))
 
 
-def expired(run_at: int) -> JobError:
+def expired_error(run_at: int) -> JobError:
     """Why a job was dropped unstarted."""
     due = to_datetime(run_at).isoformat(timespec="seconds")
     return JobError("expired", EXPIRED.format(due=due), retryable=False)
 
 
-def tell_rescued(listener: OnRescued | None, jobs: Sequence[RescuedJob]) -> None:
+def notify_rescued(listener: OnRescued | None, jobs: Sequence[RescuedJob]) -> None:
     """Of jobs that were rescued, which is written: whoever listens must not make a verb fail that did not."""
     if listener is None:
         return
@@ -53,14 +54,14 @@ def tell_rescued(listener: OnRescued | None, jobs: Sequence[RescuedJob]) -> None
         _log.exception("who was told of %d rescued jobs failed", len(jobs))
 
 
-def parent_failed(parent: UUID, state: State | None) -> JobError:
+def parent_failed_error(parent: UUID, state: State | None) -> JobError:
     """Why a job was cancelled that was to run after another; None = that was deleted before it had ended."""
     return JobError(
-        "parent_failed", f"job {parent}, which it waited for, {PARENT_ENDS[state]}", retryable=False
+        "parent_failed", f"job {parent}, which it waited for, {PARENT_END_PHRASES[state]}", retryable=False
     )
 
 
-def transaction_late(seconds: float) -> TransactionTimeout:
+def transaction_timeout_error(seconds: float) -> TransactionTimeout:
     """Why a handler's transaction was rolled back under its hands."""
     return TransactionTimeout(
         f"the transaction was open for longer than {seconds:g} s (transaction_seconds) and was rolled back; "
@@ -70,10 +71,10 @@ def transaction_late(seconds: float) -> TransactionTimeout:
 
 def summarise_error(error: JobError) -> str:
     """``error_summary``: enough of an error for a line in a list."""
-    return f"{error.code}: {error.message}"[:SUMMARY_LENGTH]
+    return f"{error.code}: {error.message}"[:MAX_SUMMARY_LENGTH]
 
 
-def shown_progress(state: State, reported: Progress | None, finished_at: int | None) -> Progress | None:
+def displayed_progress(state: State, reported: Progress | None, finished_at: int | None) -> Progress | None:
     """How far a job is, as every store shows it: whatever its handler last reported, done is done.
 
     Derived on reading, so that completing a job writes nothing for it.
@@ -83,23 +84,17 @@ def shown_progress(state: State, reported: Progress | None, finished_at: int | N
     return replace(reported or Progress(0.0, updated_at=finished_at or 0), percent=100.0)
 
 
-def keep_errors(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
+def trim_errors(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
     """The first and the last ten. A job that errs for ever must not grow for ever."""
     if len(records) <= KEPT_ERRORS_FIRST + KEPT_ERRORS_LAST:
         return tuple(records)
     return (*records[:KEPT_ERRORS_FIRST], *records[-KEPT_ERRORS_LAST:])
 
 
-def retention_of(
+def retention_seconds(
     state: State, origin: FailureOrigin | None, retention: float | None, retention_failed: float | None
 ) -> float | None:
     """Seconds to keep a job that ended like this; None = for ever."""
     if state is not State.FAILED:
         return retention
     return None if origin is FailureOrigin.BURIED else retention_failed
-
-
-def check_batch(what: str, number: int, limit: int) -> None:
-    """Refuse a batch that no store would write in one go."""
-    if number > limit:
-        raise LimitExceeded(f"{number:,} {what} in one call; the limit is {limit:,}, send them in several")

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from tidewheel.core.clock import seconds_to_microseconds
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.model import FailureOrigin, State
 from tidewheel.errors import WrongState
-from tidewheel.stores.terminal_errors import retention_of
+from tidewheel.stores.terminal_errors import retention_seconds
 
 KeyName = tuple[str, str, str]
 """Tenant, task (or topic of a job without one), key."""
@@ -17,7 +17,7 @@ KeyName = tuple[str, str, str]
 _CODES = {State.RUNNING: 2, State.COMPLETED: 3, State.FAILED: 4, State.CANCELLED: 5}
 
 
-def key_name(job: WholeJob) -> KeyName | None:
+def key_name(job: FullJob) -> KeyName | None:
     """The key a job holds, if it holds one."""
     record = job.record
     if not job.holds_key or record.key is None:
@@ -25,17 +25,17 @@ def key_name(job: WholeJob) -> KeyName | None:
     return record.tenant, record.task or record.topic, record.key
 
 
-def to_place(
-    jobs: Sequence[WholeJob],
+def select_new_jobs(
+    jobs: Sequence[FullJob],
     ids: Collection[UUID],
     numbers: Mapping[int, UUID],
     keys: Mapping[KeyName, UUID],
-) -> list[WholeJob]:
+) -> list[FullJob]:
     """Those that are not there yet, each once. ``WrongState`` when one would have to share what it cannot.
 
     ``ids`` of jobs that are there, and which jobs have the ``numbers`` and hold the ``keys`` in question.
     """
-    placed: dict[UUID, WholeJob] = {}
+    placed: dict[UUID, FullJob] = {}
     numbered, held = dict(numbers), dict(keys)
     for job in jobs:
         record = job.record
@@ -56,7 +56,7 @@ def to_place(
     return list(placed.values())
 
 
-def were_placed(jobs: Sequence[WholeJob], placed: Sequence[WholeJob]) -> list[bool]:
+def mark_imported(jobs: Sequence[FullJob], placed: Sequence[FullJob]) -> list[bool]:
     """Which of these were written; of one that is named twice the first."""
     new = {job.record.id for job in placed}
     told = []
@@ -66,17 +66,17 @@ def were_placed(jobs: Sequence[WholeJob], placed: Sequence[WholeJob]) -> list[bo
     return told
 
 
-def prune_at(job: WholeJob) -> int | None:
+def prune_at(job: FullJob) -> int | None:
     """When a finished job's retention is over; None for one that is kept for ever, or not finished."""
     record = job.record
     origin = FailureOrigin.BURIED if job.buried else None
-    keep = retention_of(record.state, origin, job.retention, job.retention_failed)
+    keep = retention_seconds(record.state, origin, job.retention, job.retention_failed)
     if record.finished_at is None or keep is None:
         return None
     return record.finished_at + seconds_to_microseconds(keep)
 
 
-def state_code(job: WholeJob, now: int) -> int:
+def stored_state_code(job: FullJob, now: int) -> int:
     """As both databases store it: pending jobs are 0 while they wait, 1 once they are due."""
     record = job.record
     if record.state is State.PENDING:
@@ -84,7 +84,7 @@ def state_code(job: WholeJob, now: int) -> int:
     return _CODES[record.state]
 
 
-def cut(jobs: Sequence[WholeJob], most_bytes: int) -> list[WholeJob]:
+def limit_page_bytes(jobs: Sequence[FullJob], most_bytes: int) -> list[FullJob]:
     """The first of these whose bodies together are no larger; at least one."""
     size = 0
     for place, job in enumerate(jobs):

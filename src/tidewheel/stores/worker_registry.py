@@ -7,7 +7,7 @@ import msgspec
 from tidewheel.core.model import Lane, WorkerRecord
 
 
-class _Details(msgspec.Struct):
+class _WorkerDetails(msgspec.Struct):
     """Fields may be added: text of another version of Tidewheel is read as far as it goes."""
 
     lanes: list[tuple[str, str | None]] = []
@@ -25,17 +25,17 @@ class _Details(msgspec.Struct):
     lost: int = 0
 
 
-_decoder = msgspec.json.Decoder(_Details)
-_PLAIN = tuple(name for name in _Details.__struct_fields__ if name != "lanes")
+_decoder = msgspec.json.Decoder(_WorkerDetails)
+_PLAIN = tuple(name for name in _WorkerDetails.__struct_fields__ if name != "lanes")
 
 
-def encode_details(worker: WorkerRecord) -> str:
+def encode_worker_details(worker: WorkerRecord) -> str:
     lanes = [(lane.topic, lane.task) for lane in worker.lanes]
-    details = _Details(lanes, **{name: getattr(worker, name) for name in _PLAIN})
+    details = _WorkerDetails(lanes, **{name: getattr(worker, name) for name in _PLAIN})
     return msgspec.json.encode(details).decode()
 
 
-def decode_worker(
+def decode_worker_row(
     name: str, host: str, pid: int, version: str, started_at: int, seen_at: int, details: str
 ) -> WorkerRecord:
     """A row of the table of workers, its columns in order."""

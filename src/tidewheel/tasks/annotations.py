@@ -2,7 +2,7 @@
 
 ``from __future__ import annotations`` leaves text, Python 3.14 leaves unevaluated references, and a type may
 exist only in the function that defines the handler or only under ``TYPE_CHECKING``. In an ``Annotated`` type,
-:class:`Alias` gives a payload field another name and :class:`Check` adds a rule.
+:class:`Alias` gives a payload field another name and :class:`ValueCheck` adds a rule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from tidewheel.errors import ConfigurationError
 
-_OURS = __name__.partition(".")[0]
+_OWN_PACKAGE = __name__.partition(".")[0]
 
 # Users move this import under TYPE_CHECKING, as linters advise; the name alone then has to do.
 _CONTEXT_NAMES = frozenset({"Context", "tidewheel.Context", "tidewheel.tasks.context.Context"})
@@ -156,7 +156,7 @@ def _names_around(target: Callable[..., Any]) -> dict[str, Any]:
     """What the author of the handler could see: its module, what it closes over, where it was registered."""
     names: dict[str, Any] = dict(getattr(target, "__globals__", {}))
     frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OURS:
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN_PACKAGE:
         frame = frame.f_back
     if frame is not None and frame.f_globals is getattr(target, "__globals__", None):
         names.update(frame.f_locals)
@@ -177,7 +177,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ValueCheck:
     """A rule that a type cannot tell: raises ``ValueError`` with what is wrong, without the value itself."""
 
     check: Callable[[Any], object]
@@ -185,17 +185,17 @@ class Check:
 
 def aliases_in(hint: Any) -> tuple[str, ...]:
     """The other names that a parameter's annotation gives it."""
-    return tuple(part.name for part in _said_in(hint) if isinstance(part, Alias))
+    return tuple(part.name for part in _metadata_in(hint) if isinstance(part, Alias))
 
 
 def checks_in(hint: Any) -> tuple[Callable[[Any], object], ...]:
     """The rules that a parameter's annotation has for it."""
-    return tuple(part.check for part in _said_in(hint) if isinstance(part, Check))
+    return tuple(part.check for part in _metadata_in(hint) if isinstance(part, ValueCheck))
 
 
-def _said_in(hint: Any) -> Iterator[Any]:
+def _metadata_in(hint: Any) -> Iterator[Any]:
     if typing.get_origin(hint) is typing.Annotated:
         yield from hint.__metadata__
     else:  # ``x: Annotated[…] = None`` was read as a union with None
         for part in typing.get_args(hint):
-            yield from _said_in(part) if typing.get_origin(part) is typing.Annotated else ()
+            yield from _metadata_in(part) if typing.get_origin(part) is typing.Annotated else ()

@@ -21,11 +21,11 @@ from tidewheel.errors import ConfigurationError, InvalidInput
 from tidewheel.tasks.annotations import UnresolvedBatchContext
 from tidewheel.tasks.context import Context
 from tidewheel.tasks.payload_types import ReturnType
-from tidewheel.tasks.signature import Signature, shape_of
+from tidewheel.tasks.signature import Signature, payload_type_of
 
 MAX_BATCH_SIZE: Final = 1000
 """Jobs of one call: as many as a store claims and settles at a time."""
-LONGEST_WAIT: Final = 60.0
+MAX_BATCH_WAIT: Final = 60.0
 """Seconds a batch may wait for more jobs: the first of them waits as long, and holds a slot."""
 
 
@@ -38,8 +38,8 @@ class Batch:
 
     def __init__(self, size: int, wait: float | timedelta = 0.0) -> None:
         seconds = check_seconds("batch wait", wait, 0)
-        if seconds > LONGEST_WAIT:
-            raise InvalidInput(f"batch wait is {seconds:g} s; the limit is {LONGEST_WAIT:g} s")
+        if seconds > MAX_BATCH_WAIT:
+            raise InvalidInput(f"batch wait is {seconds:g} s; the limit is {MAX_BATCH_WAIT:g} s")
         object.__setattr__(self, "size", check_integer("batch size", size, 1, MAX_BATCH_SIZE))
         object.__setattr__(self, "wait", seconds)
 
@@ -124,23 +124,23 @@ class BatchSignature(Signature):
                 "and a BatchContext if it likes"
             )
         name = own[0].name
-        item = _item_of(self.hints.get(name, Any))
+        item = _item_type(self.hints.get(name, Any))
         if item is None:
             raise ConfigurationError(
                 f"task {self.task!r} is a batch handler, but its parameter {name} is no list; "
                 "annotate it as list[Item], where Item is what one job carries"
             )
         parameter = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return shape_of(self.task, [parameter], {name: item}, None)
+        return payload_type_of(self.task, [parameter], {name: item}, None)
 
     def _return_type(self) -> ReturnType:
         """Of one result: the handler returns a list of them, in which errors may be, or None."""
         hint = self.hints.get("return", Any)
         if hint in (None, type(None)):
             return ReturnType(None)
-        return ReturnType(_without_errors(_item_of(hint)))
+        return ReturnType(_without_errors(_item_type(hint)))
 
-    def item(self, body: bytes) -> Any:
+    def decode_item(self, body: bytes) -> Any:
         """One job's item, or ``InvalidPayload``."""
         args, kwargs = self._payload.decode(body)
         return args[0] if args else kwargs[self._items.name]
@@ -152,16 +152,16 @@ class BatchSignature(Signature):
         return self.invoke(context, (items,), {})
 
 
-def _item_of(hint: Any) -> Any:
+def _item_type(hint: Any) -> Any:
     """The type of what a list holds; None for what is no list."""
     if hint is Any or hint in (list, Sequence):
         return Any
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        (*lists,) = (part for part in map(_item_of, typing.get_args(hint)) if part is not None)
+        (*lists,) = (part for part in map(_item_type, typing.get_args(hint)) if part is not None)
         return lists[0] if len(lists) == 1 else None
     if origin is typing.Annotated:
-        return _item_of(typing.get_args(hint)[0])
+        return _item_type(typing.get_args(hint)[0])
     return typing.get_args(hint)[0] if origin in (list, Sequence) else None
 
 

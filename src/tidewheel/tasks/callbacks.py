@@ -83,7 +83,7 @@ class Callbacks:
     fallback: Callback | None = None
 
     @classmethod
-    def among(cls, options: Mapping[str, Any]) -> Self | None:
+    def from_options(cls, options: Mapping[str, Any]) -> Self | None:
         """Those among a task's checked options; None when it has none, so that nobody looks further."""
         found = {name: options[name] for name in CALLBACK_OPTIONS if name in options}
         return cls(**found) if found else None

@@ -15,7 +15,7 @@ from uuid import UUID
 from tidewheel.client.handler_transaction import BlockingTransaction, Transaction
 from tidewheel.core import headers, payload
 from tidewheel.core.clock import to_datetime
-from tidewheel.core.headers import SCHEDULE
+from tidewheel.core.headers import SCHEDULE_HEADER
 from tidewheel.core.model import Claimed, Lease, Progress, Report, StepRecord
 from tidewheel.core.names import shorten
 from tidewheel.core.text_format import storable_text
@@ -24,7 +24,7 @@ from tidewheel.tasks.steps import Steps
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.stores.protocol import OpenTransaction
+    from tidewheel.stores.protocol import HandlerTransaction
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _log = logging.getLogger("tidewheel.job")
 P = ParamSpec("P")
 
 
-class Released(Directive):
+class ReleaseRequested(Directive):
     """Raised by ``ctx.release()``: give the job back, not counted."""
 
     def __init__(self, delay: float) -> None:
@@ -44,7 +44,7 @@ class Released(Directive):
         super().__init__("given back by its handler")
 
 
-class Run(Protocol):
+class RunControl(Protocol):
     """What the worker tells a context about the run it belongs to."""
 
     @property
@@ -81,10 +81,10 @@ class Run(Protocol):
     async def steps(self) -> tuple[StepRecord, ...] | None:
         """What runs of this job have finished; None when the lease is no longer held."""
 
-    async def on_thread(self, call: Callable[[], Any]) -> Any:
+    async def run_on_thread(self, call: Callable[[], Any]) -> Any:
         """Call it where it does not hold up the event loop, with the caller's context variables."""
 
-    async def begin(self) -> OpenTransaction:
+    async def begin_transaction(self) -> HandlerTransaction:
         """Open a transaction that ends with the lease."""
 
 
@@ -153,7 +153,7 @@ class Checkpoint:
         raw = payload.encode(
             data, limit=self._context.checkpoint_limit, what="checkpoint", limit_name="max_result_bytes"
         )
-        await self._context.send(Report(self._context.lease, checkpoint=raw))
+        await self._context.save_report(Report(self._context.lease, checkpoint=raw))
         self._raw, self._loaded = raw, False
 
     @property
@@ -184,7 +184,7 @@ class Context:
 
     __slots__ = ("_checkpoint", "_job", "_logger", "_run", "_steps", "_transaction", "checkpoint_limit")
 
-    def __init__(self, job: Claimed, run: Run, *, checkpoint_limit: int = 65_536) -> None:
+    def __init__(self, job: Claimed, run: RunControl, *, checkpoint_limit: int = 65_536) -> None:
         self._job = job
         self._run = run
         self._checkpoint: Checkpoint | None = None
@@ -249,12 +249,12 @@ class Context:
     @property
     def schedule(self) -> str | None:
         """The name of the schedule that made this job."""
-        return self.headers.get(SCHEDULE)
+        return self.headers.get(SCHEDULE_HEADER)
 
     @property
     def headers(self) -> dict[str, str]:
         """The texts that came along with the job, carried context variables among them; a copy."""
-        return headers.read(self._job.headers)
+        return headers.read_headers(self._job.headers)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -296,7 +296,7 @@ class Context:
 
         Raises ``LeaseLost`` if this run no longer holds the job's lease.
         """
-        await self.send(Report(self.lease, progress=make_progress(percent, message, stage)))
+        await self.save_report(Report(self.lease, progress=make_progress(percent, message, stage)))
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -332,16 +332,16 @@ class Context:
         ``await ctx.transaction.execute("UPDATE …", …)``; it is opened by its first use.
         """
         if self._transaction is None:
-            self._transaction = Transaction(self._run.begin, self._run.loop)
+            self._transaction = Transaction(self._run.begin_transaction, self._run.loop)
         return self._transaction
 
     @property
-    def begun_transaction(self) -> Transaction | None:
+    def open_transaction(self) -> Transaction | None:
         """The transaction, if it was used and has not ended."""
         transaction = self._transaction
         return transaction if transaction is not None and transaction.is_open else None
 
-    def transaction_with(self, app: Tidewheel) -> Transaction | None:
+    def transaction_for(self, app: Tidewheel) -> Transaction | None:
         """The transaction, where it is open and in this app's database."""
         transaction = self._transaction
         return (
@@ -350,17 +350,17 @@ class Context:
 
     def release(self, delay: float = 0.0) -> NoReturn:
         """Give the job back now: another run starts later, this one is not counted as an attempt."""
-        raise Released(delay)
+        raise ReleaseRequested(delay)
 
     @property
     def sync(self) -> BlockingContext:
         """The same for plain functions, which run on a thread: ``ctx.sync.progress(50)``."""
         return BlockingContext(self)
 
-    async def send(self, report: Report) -> None:
+    async def save_report(self, report: Report) -> None:
         """Have something remembered under the lease; with an open transaction, at its end."""
         if self._transaction is not None and self._transaction.is_open:
-            self._transaction.keep(report)
+            self._transaction.keep_report(report)
             return
         if not await self._run.report(report):
             raise self.lease_lost()
@@ -422,7 +422,9 @@ def make_progress(percent: Any, message: Any = None, stage: Any = None) -> Progr
     """
     if isinstance(percent, bool | str) or not isinstance(percent, SupportsFloat):
         raise InvalidInput(f"percent is {shorten(percent)}; it must be a number, 0 to 100")
-    return Progress(_to_percent(float(percent)), _to_words("message", message), _to_words("stage", stage))
+    return Progress(
+        _to_percent(float(percent)), _truncate_text("message", message), _truncate_text("stage", stage)
+    )
 
 
 def _to_percent(percent: float) -> float:
@@ -432,7 +434,7 @@ def _to_percent(percent: float) -> float:
     return min(round(percent, 2), 99.99) if percent > 0 else 0.0
 
 
-def _to_words(name: str, text: Any) -> str | None:
+def _truncate_text(name: str, text: Any) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from tidewheel.core import headers as job_headers
 from tidewheel.core.model import NewJob
 from tidewheel.core.names import check_topic, shorten, suggest
-from tidewheel.core.payload import untyped_body
-from tidewheel.core.security_context import context_in_force
+from tidewheel.core.payload import encode_untyped_payload
+from tidewheel.core.security_context import current_context
 from tidewheel.errors import HandlerNotFound, InvalidInput, InvalidPayload, LimitExceeded
-from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
+from tidewheel.stores.bounds import MAX_ENQUEUE_BATCH
 from tidewheel.tasks.options import EnqueueOptions, make_template
 from tidewheel.tasks.task import Task
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from tidewheel.tasks.registry import Registry
 
 
-def maker(app: Tidewheel, target: str | Task[..., Any], options: EnqueueOptions) -> Callable[[Any], NewJob]:
+def job_maker(
+    app: Tidewheel, target: str | Task[..., Any], options: EnqueueOptions
+) -> Callable[[Any], NewJob]:
     """How a payload becomes a job of this task or topic; the options are checked."""
-    task = target if isinstance(target, Task) else task_named(app.registry, app.settings, target)
-    return make_for(app.settings, task, target if task is None else "", options)
+    task = target if isinstance(target, Task) else find_task(app.registry, app.settings, target)
+    return task_job_maker(app.settings, task, target if task is None else "", options)
 
 
-def make_for(
+def task_job_maker(
     settings: Settings, task: Task[..., Any] | None, topic: Any, options: Mapping[str, Any]
 ) -> Callable[[Any], NewJob]:
     """The same for a task that was looked up, or for a topic."""
@@ -38,8 +40,8 @@ def make_for(
         template = task.template(options)
     else:
         template = make_template(settings, task="", topic=check_topic(topic), defaults={}, given=options)
-    if (context := context_in_force()) is not None:
-        template = template.under(context, uuids=settings.tenant_uuids)
+    if (context := current_context()) is not None:
+        template = template.under_context(context, uuids=settings.tenant_uuids)
     if task is not None:
         signature = task.signature
         body_format = signature.format
@@ -50,12 +52,12 @@ def make_for(
     else:
 
         def make(item: Any) -> NewJob:
-            return template.job(*untyped_body(item, limit))
+            return template.job(*encode_untyped_payload(item, limit))
 
     return make
 
 
-def make_together(
+def make_job_group(
     app: Tidewheel,
     wanted: Iterable[tuple[str | Task[..., Any], Any, EnqueueOptions]],
     headers: Mapping[int, Mapping[str, str]],
@@ -64,12 +66,12 @@ def make_together(
     jobs: list[NewJob] = []
     for target, item, options in wanted:
         try:
-            job = maker(app, target, options)(item)
+            job = job_maker(app, target, options)(item)
             if len(jobs) in headers:
-                job = replace(job, headers=job_headers.write(headers[len(jobs)]))
+                job = replace(job, headers=job_headers.write_headers(headers[len(jobs)]))
             jobs.append(job)
         except InvalidInput as error:
-            raise of_job(error, len(jobs)) from None
+            raise with_job_index(error, len(jobs)) from None
     if len(jobs) > MAX_ENQUEUE_BATCH:
         raise LimitExceeded(f"{len(jobs):,} jobs together; the limit is {MAX_ENQUEUE_BATCH:,}")
     if any(type(job.payload) is not bytes for job in jobs):
@@ -80,7 +82,7 @@ def make_together(
     return jobs
 
 
-def of_job(error: InvalidInput, place: int) -> InvalidInput:
+def with_job_index(error: InvalidInput, place: int) -> InvalidInput:
     """Return the same refusal with the place of the job it is about, among several made together."""
     placed = type(error)(f"job {place} (counted from 0): {error}")
     placed.job = place
@@ -89,7 +91,7 @@ def of_job(error: InvalidInput, place: int) -> InvalidInput:
     return placed
 
 
-def task_named(registry: Registry, settings: Settings, name: Any) -> Task[..., Any] | None:
+def find_task(registry: Registry, settings: Settings, name: Any) -> Task[..., Any] | None:
     """The task that jobs for this name are of; None where they are for whoever takes them from a topic."""
     if not isinstance(name, str):
         raise InvalidInput(

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from tidewheel.tasks.task import Task
 
 
-class _Same(Enum):
-    SAME = "same"
+class _Unset(Enum):
+    UNSET = "same"
 
 
-_SAME: Final = _Same.SAME
+_UNSET: Final = _Unset.UNSET
 
 
 class JobDraft:
@@ -95,7 +95,7 @@ class JobDraft:
     @property
     def headers(self) -> dict[str, str]:
         """The texts that travel with it; a copy."""
-        return job_headers.read(self._job.headers)
+        return job_headers.read_headers(self._job.headers)
 
     @property
     def priority(self) -> int:
@@ -137,9 +137,9 @@ class JobDraft:
     def change(
         self,
         *,
-        task: str | _Same = _SAME,
-        payload: Any = _SAME,
-        headers: Mapping[str, str] | _Same = _SAME,
+        task: str | _Unset = _UNSET,
+        payload: Any = _UNSET,
+        headers: Mapping[str, str] | _Unset = _UNSET,
         **options: Unpack[EnqueueOptions],
     ) -> None:
         """Make it another job: everything is checked as if it had been enqueued so. All or nothing.
@@ -149,26 +149,28 @@ class JobDraft:
         payload follows it.
         """
         job = self._job
-        now = self._task() if task is _SAME else self._named(task)
-        if task is not _SAME and now is not None:
+        now = self._task() if task is _UNSET else self._resolve_task(task)
+        if task is not _UNSET and now is not None:
             job = replace(job, task=now.name, topic=now.topic)
-            payload = self.payload if payload is _SAME else payload
-        if payload is not _SAME:
+            payload = self.payload if payload is _UNSET else payload
+        if payload is not _UNSET:
             job = self._with_payload(job, now, payload)
         if options:
             if options.get("topic") is not None and now is not None:
                 now.template({"topic": options["topic"]})  # refuses the home of others
             job = change_options(job, options, self._app.settings)
-        if headers is not _SAME:
-            job = replace(job, headers=job_headers.write({**job_headers.read(job.headers), **headers}))
+        if headers is not _UNSET:
+            job = replace(
+                job, headers=job_headers.write_headers({**job_headers.read_headers(job.headers), **headers})
+            )
         self._job = job
 
     def _task(self) -> Task[..., Any] | None:
         return self._app.registry.resolve(self._job.topic, self._job.task)
 
-    def _named(self, name: Any) -> Task[..., Any]:
+    def _resolve_task(self, name: Any) -> Task[..., Any]:
         known = self._app.registry.tasks
-        task = self._app.registry.named(name) if isinstance(name, str) else None
+        task = self._app.registry.find(name) if isinstance(name, str) else None
         if task is None:
             raise HandlerNotFound(
                 f"there is no task {shorten(name)}{suggest(str(name), known)}; "
@@ -189,12 +191,14 @@ class JobDraft:
             )
         limit = self._app.settings.max_payload_bytes
         if task is None or not job.task:
-            body, body_format = job_payload.untyped_body(value, limit)
+            body, body_format = job_payload.encode_untyped_payload(value, limit)
         else:
             body, body_format = task.signature.encode_payload(value, limit), task.signature.format
-        return replace(job, payload=body, format=body_format, key=self._key_after(task, body, body_format))
+        return replace(
+            job, payload=body, format=body_format, key=self._recompute_key(task, body, body_format)
+        )
 
-    def _key_after(self, task: Task[..., Any] | None, body: bytes, body_format: BodyFormat) -> str | None:
+    def _recompute_key(self, task: Task[..., Any] | None, body: bytes, body_format: BodyFormat) -> str | None:
         """Two jobs with the key of the payload before would be the same job, whatever theirs is now."""
         job = self._job
         if job.key is not None:
@@ -212,7 +216,7 @@ T = TypeVar("T")
 MAX_MIDDLEWARE: Final = 100
 MAX_CARRIED: Final = 50
 RESERVED: Final = frozenset(
-    {"traceparent", "tracestate", "baggage", job_headers.SCHEDULE, job_headers.FIRE_TIME}
+    {"traceparent", "tracestate", "baggage", job_headers.SCHEDULE_HEADER, job_headers.FIRE_TIME_HEADER}
 )
 """Headers that belong to a trace, or say which schedule made the job."""
 
@@ -236,7 +240,7 @@ class Middleware:
         return await call_next()
 
 
-class _Carried:
+class _CarriedVariable:
     """One context variable and its name in the headers."""
 
     def __init__(
@@ -269,16 +273,16 @@ class _Carried:
         self.variable.set(text if self._load is None else self._load(text))
 
 
-class Around:
+class MiddlewareStack:
     """All of it, for one app."""
 
     def __init__(self) -> None:
         self._enqueues: list[EnqueueMiddleware] = []
         self._runs: list[RunMiddleware] = []
-        self._carried: dict[str, _Carried] = {}
+        self._carried: dict[str, _CarriedVariable] = {}
         self.app: Tidewheel | None = None  # for jobs that a worker makes by itself
-        self.enqueues = False  # whether anything is to be done when jobs come in
-        self.active = False  # whether anything is to be done when they run
+        self.has_enqueue_hooks = False  # whether anything is to be done when jobs come in
+        self.has_run_hooks = False  # whether anything is to be done when they run
 
     # -- registering ------------------------------------------------------------------------------------
 
@@ -310,10 +314,10 @@ class Around:
             _check_run(run, middleware)
         if enqueue is not None:
             self._enqueues.append(enqueue)
-            self.enqueues = True
+            self.has_enqueue_hooks = True
         if run is not None:
             self._runs.append(run)
-            self.active = True
+            self.has_run_hooks = True
 
     def carry(
         self,
@@ -341,17 +345,17 @@ class Around:
                 raise ConfigurationError(f"two context variables are named {name!r}; give one another name")
             if before is None and len(carried) >= MAX_CARRIED:
                 raise ConfigurationError(f"{MAX_CARRIED} carried context variables are the limit")
-            carried[name] = _Carried(variable, name, dump, load)
+            carried[name] = _CarriedVariable(variable, name, dump, load)
         self._carried = carried  # all of them, or none
-        self.enqueues = self.enqueues or bool(self._carried)
-        self.active = self.active or bool(self._carried)
+        self.has_enqueue_hooks = self.has_enqueue_hooks or bool(self._carried)
+        self.has_run_hooks = self.has_run_hooks or bool(self._carried)
 
     # -- jobs come in -----------------------------------------------------------------------------------
 
     def prepare(self, app: Tidewheel, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         """The jobs as they are to be written; raises what a middleware raises, and then nothing is written.
 
-        Called only where ``enqueues`` is true.
+        Called only where ``has_enqueue_hooks`` is true.
         """
         if self._carried:
             jobs = self._with_variables(jobs)
@@ -373,14 +377,14 @@ class Around:
                 here[carried.name] = text
         if not here:
             return jobs
-        alone = job_headers.write(here)
+        alone = job_headers.write_headers(here)
         # What a job has already is its own: a copy of a job keeps what that was enqueued with.
         return [
             replace(
                 job,
                 headers=alone
                 if job.headers is None
-                else job_headers.write({**here, **job_headers.read(job.headers)}),
+                else job_headers.write_headers({**here, **job_headers.read_headers(job.headers)}),
             )
             for job in jobs
         ]
@@ -392,11 +396,11 @@ class Around:
         """Whether there is middleware around runs, not only variables."""
         return bool(self._runs)
 
-    def restore(self, *headers: str | None) -> None:
+    def restore_variables(self, *headers: str | None) -> None:
         """Set the carried variables here, to what all of these jobs carry alike."""
         if not self._carried or not headers or headers[0] is None:
             return
-        first, *others = map(job_headers.read, headers)
+        first, *others = map(job_headers.read_headers, headers)
         for name, text in first.items():
             carried = self._carried.get(name)
             if carried is not None and all(other.get(name) == text for other in others):
@@ -406,16 +410,16 @@ class Around:
         """Call the handler inside all middleware."""
         step = handler
         for run in reversed(self._runs):
-            step = _once(run, context, step)
+            step = _call_next_once(run, context, step)
         return await step()
 
 
-def prepare_here(around: Around, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+def prepare_jobs_in_worker(around: MiddlewareStack, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """Prepare checked jobs in a worker, which has the registered middleware and no app."""
-    return around.prepare(around.app, jobs) if around.enqueues and around.app is not None else jobs
+    return around.prepare(around.app, jobs) if around.has_enqueue_hooks and around.app is not None else jobs
 
 
-def _once(run: RunMiddleware, context: Context | BatchContext, inner: CallNext) -> CallNext:
+def _call_next_once(run: RunMiddleware, context: Context | BatchContext, inner: CallNext) -> CallNext:
     called = False
 
     async def call_next() -> Any:

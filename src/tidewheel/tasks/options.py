@@ -1,7 +1,7 @@
 """What a caller may say about one job, and what a task says about all of its jobs.
 
-Options are checked once and become a :class:`Template`, from which any number of jobs are made. Three layers,
-the nearest wins: the call's options, the task's defaults, the app's settings.
+Options are checked once and become a :class:`JobTemplate`, from which any number of jobs are made. Three
+layers, the nearest wins: the call's options, the task's defaults, the app's settings.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from tidewheel.core.conditions import Compare, InState, sufficient
-from tidewheel.core.cron import When, check_when
+from tidewheel.core.conditions import Compare, InState, sufficient_condition
+from tidewheel.core.cron import Timing, check_timing
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import BodyFormat, KeyLifetime, NewJob, OnDuplicate
 from tidewheel.core.names import (
@@ -31,12 +31,12 @@ from tidewheel.core.names import (
 )
 from tidewheel.core.payload import canonical_hash
 from tidewheel.core.retry import Retry
-from tidewheel.core.security_context import SecurityContext, context_in_force, other_tenant
+from tidewheel.core.security_context import SecurityContext, current_context, other_tenant_error
 from tidewheel.core.topic_limits import TopicLimits
-from tidewheel.core.validation import check_choice, check_integer, check_memory, check_moment, check_seconds
+from tidewheel.core.validation import check_choice, check_integer, check_memory, check_seconds, check_time
 from tidewheel.errors import InvalidInput, LimitExceeded
 from tidewheel.settings import MAX_COUNT, Settings
-from tidewheel.stores.protocol import MAX_PARENTS
+from tidewheel.stores.bounds import MAX_PARENTS
 from tidewheel.tasks.callbacks import Callback, ErrorCallback, SuccessCallback
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ MAX_AFTER: Final = MAX_PARENTS
 """Most jobs that one may be told to run after."""
 
 
-LANE_RETENTION: Final = 3600.0
+LOCAL_RETENTION: Final = 3600.0
 """Seconds that finished jobs of non-durable tasks are remembered, unless their task or the app says less."""
 
 MAX_LIMIT_KEY_LENGTH: Final = 200
@@ -126,7 +126,7 @@ class TaskOptions(TypedDict, total=False):
     on_failure: ErrorCallback | None
     fallback: ErrorCallback | None
     durable: bool
-    schedule: When | None
+    schedule: Timing | None
 
 
 class PutOptions(TypedDict, total=False):
@@ -174,49 +174,49 @@ class WorkerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class JobTemplate:
     """Checked options, ready to become jobs."""
 
-    pattern: NewJob
+    prototype: NewJob
     """All that these jobs have in common; a copy of it with a body of its own is ten times cheaper to make
     than a job from its fields."""
     by_payload: bool | ByFields  # what of the body is the key, if anything
     tenant_given: bool = False  # by the caller, not by the settings
-    limited_by: ByFields | None = None  # what of the body is the limit key
+    limit_key_rule: ByFields | None = None  # what of the body is the limit key
 
-    def of_tenant(self, tenant: str) -> Template:
+    def for_tenant(self, tenant: str) -> JobTemplate:
         """The same for jobs of this tenant, which a job has that is there already."""
-        owned = replace(self.pattern, tenant=tenant)
-        return Template(owned, self.by_payload, tenant_given=True, limited_by=self.limited_by)
+        owned = replace(self.prototype, tenant=tenant)
+        return JobTemplate(owned, self.by_payload, tenant_given=True, limit_key_rule=self.limit_key_rule)
 
-    def under(self, context: SecurityContext, *, uuids: bool) -> Template:
+    def under_context(self, context: SecurityContext, *, uuids: bool) -> JobTemplate:
         """The same for code that acts as told, whatever was in force when this was made."""
-        pattern = self.pattern
+        pattern = self.prototype
         if self.tenant_given and pattern.tenant != context.tenant:
-            raise other_tenant(pattern.tenant, context)
+            raise other_tenant_error(pattern.tenant, context)
         unsaid = {
             name: getattr(context, name)
             for name in ("user_id", "service_id", "correlation_id")
             if getattr(pattern, name) is None
         }
-        only = None if context.only is None else sufficient(context.only, Compare, InState)
-        owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), only=only, **unsaid)
-        return Template(owned, self.by_payload, tenant_given=True, limited_by=self.limited_by)
+        only = None if context.only is None else sufficient_condition(context.only, Compare, InState)
+        owned = replace(pattern, tenant=check_tenant(context.tenant, uuids=uuids), row_filter=only, **unsaid)
+        return JobTemplate(owned, self.by_payload, tenant_given=True, limit_key_rule=self.limit_key_rule)
 
     def job(self, body: bytes, body_format: BodyFormat) -> NewJob:
         """A new job with this body."""
-        if self.limited_by is not None:
-            return self._limited(self.limited_by, body, body_format)
+        if self.limit_key_rule is not None:
+            return self._limited(self.limit_key_rule, body, body_format)
         if not self.by_payload:
-            return replace(self.pattern, id=new_id(), payload=body, format=body_format)
+            return replace(self.prototype, id=new_id(), payload=body, format=body_format)
         kind = self.by_payload if isinstance(self.by_payload, ByFields) else BY_PAYLOAD
         key = key_of(kind, body, body_format)
-        return replace(self.pattern, id=new_id(), payload=body, format=body_format, key=key)
+        return replace(self.prototype, id=new_id(), payload=body, format=body_format, key=key)
 
     def _limited(self, fields: ByFields, body: bytes, body_format: BodyFormat) -> NewJob:
         if body_format is not BodyFormat.JSON:
             raise InvalidInput("limit_key is by_fields(…), but the payload is bytes, which have no fields")
-        plain = Template(self.pattern, self.by_payload, self.tenant_given)
+        plain = JobTemplate(self.prototype, self.by_payload, self.tenant_given)
         return replace(plain.job(body, body_format), limit_key=fields.limit_key_of(body))
 
 
@@ -257,13 +257,13 @@ def _make_non_durable(checked: dict[str, Any], settings: Settings) -> None:
             "durable is False together with limits or a limit_key; jobs of a process are in no store, whose "
             "limits hold for all. Leave one of them out"
         )
-    retention = LANE_RETENTION if settings.retention is None else min(LANE_RETENTION, settings.retention)
+    retention = LOCAL_RETENTION if settings.retention is None else min(LOCAL_RETENTION, settings.retention)
     checked.setdefault("retention", retention)
 
 
 def make_template(
     settings: Settings, *, task: str, topic: str, defaults: Mapping[str, Any], given: Mapping[str, Any]
-) -> Template:
+) -> JobTemplate:
     """The options of one call laid over the task's ``defaults`` (already checked) and the settings."""
     _refuse_unknown(given, EnqueueOptions)
     if given.get("run_at") is not None and given.get("delay") is not None:
@@ -300,7 +300,7 @@ def make_template(
     limit_key = merged.get("limit_key")
     limited_by = limit_key if isinstance(limit_key, ByFields) else None
     retry = given.get("retry")  # a task's own policy is looked up when the job runs, not copied into it
-    return Template(
+    return JobTemplate(
         NewJob(
             id=new_id(),  # each job gets another
             task=task,
@@ -327,7 +327,7 @@ def make_template(
             limit_key=None if isinstance(limit_key, ByFields) else limit_key,
         ),
         by_payload=from_body,
-        limited_by=limited_by,
+        limit_key_rule=limited_by,
         tenant_given="tenant" in merged,
     )
 
@@ -355,9 +355,9 @@ def change_options(job: NewJob, given: Mapping[str, Any], settings: Settings) ->
             case "retry":
                 fields[name] = value.dump()
             case "tenant":
-                context = context_in_force()
+                context = current_context()
                 if context is not None and value != context.tenant:
-                    raise other_tenant(value, context)
+                    raise other_tenant_error(value, context)
                 fields[name] = value
             case _:
                 fields[name] = value
@@ -367,16 +367,16 @@ def change_options(job: NewJob, given: Mapping[str, Any], settings: Settings) ->
 def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, value in given.items():
-        if value is None and name in _NONE_IS_NOT_GIVEN:
+        if value is None and name in _NONE_MEANS_ABSENT:
             continue
         match name:
             case "run_at":
-                checked[name] = check_moment(name, value)
+                checked[name] = check_time(name, value)
             case "delay":
                 checked[name] = check_seconds(name, value, 0)
             case "expires":
                 absolute = isinstance(value, datetime) and not for_task
-                checked[name] = check_moment(name, value) if absolute else check_seconds(name, value, 0.001)
+                checked[name] = check_time(name, value) if absolute else check_seconds(name, value, 0.001)
             case "timeout":
                 checked[name] = None if value is None else check_seconds(name, value, 0.001)
             case "retention" | "retention_failed":
@@ -416,7 +416,7 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
                     raise InvalidInput(f"durable is {shorten(value)}; it must be True or False")
                 checked[name] = value
             case "schedule":
-                checked[name] = check_when(value)
+                checked[name] = check_timing(value)
             case "memory_limit":
                 checked[name] = check_memory(name, value)
             case "on_success" | "on_failure" | "fallback":
@@ -443,7 +443,7 @@ def _checked(given: Mapping[str, Any], settings: Settings, *, for_task: bool) ->
 
 
 # For these None says "as if it were not there"; for timeout, max_attempts and retention it is a value.
-_NONE_IS_NOT_GIVEN: Final = frozenset(
+_NONE_MEANS_ABSENT: Final = frozenset(
     {
         "run_at",
         "delay",
@@ -481,7 +481,7 @@ def _refuse_unknown(given: Mapping[str, Any], known: type) -> None:
 def check_after(value: Any) -> tuple[UUID, ...]:
     """The ids of the jobs to run after, each once, in the order in which they are named."""
     one = isinstance(value, UUID | str) or not isinstance(value, Iterable)
-    found = dict.fromkeys(_identity(item) for item in ([value] if one else value))
+    found = dict.fromkeys(_job_id_of(item) for item in ([value] if one else value))
     if len(found) > MAX_AFTER:
         raise LimitExceeded(
             f"after names {len(found):,} jobs; the limit is {MAX_AFTER:,}, put a job between that runs "
@@ -490,7 +490,7 @@ def check_after(value: Any) -> tuple[UUID, ...]:
     return tuple(found)
 
 
-def _identity(item: Any) -> UUID:
+def _job_id_of(item: Any) -> UUID:
     found = getattr(item, "id", item)  # a handle of a job, async or blocking
     if isinstance(found, str):
         try:

@@ -22,7 +22,7 @@ MAX_PLACES: Final = 50
 """Most places of one refusal; a model may find something wrong with each item of a long list."""
 
 
-def describe(
+def describe_mismatch(
     task: str, error: Exception, body: bytes, fields: Collection[str], inside: str = ""
 ) -> InvalidPayload:
     """The refusal of a body that msgspec or a pydantic model did not take; ``inside`` names a part of it."""
@@ -44,14 +44,16 @@ def _describe_msgspec(
     if missing := _missing.match(message):
         where = f"{place}.{missing['name']}" if place else missing["name"]
         at = pointer_to([*_steps(path), missing["name"]])
-        return _refusal(task, f"{where} is missing{_takes(fields, place)}", places=[(at, "is missing")])
+        return _payload_error(
+            task, f"{where} is missing{_accepts(fields, place)}", places=[(at, "is missing")]
+        )
     if unknown := _unknown.match(message):
         where = clip(f"{place}.{unknown['name']}" if place else unknown["name"], MAX_NAME_LENGTH)
         hint = suggest(unknown["name"], fields) if not place else ""
         at = pointer_to([*_steps(path), unknown["name"]])
-        return _refusal(
+        return _payload_error(
             task,
-            f"{where} is not a field of it{hint}{_takes(fields, place)}",
+            f"{where} is not a field of it{hint}{_accepts(fields, place)}",
             places=[(at, f"is not a field of it{hint}")],
         )
     value = _value_at(body, path)
@@ -63,7 +65,7 @@ def _describe_msgspec(
     hidden = problem if value is msgspec.UNSET else problem.replace(repr(value), "…")
     before = f"{place or 'the payload'}: "
     places = [(pointer_to(_steps(path)), hidden)]
-    return _refusal(task, f"{before}{problem}{shown}", before + hidden, places=places)
+    return _payload_error(task, f"{before}{problem}{shown}", before + hidden, places=places)
 
 
 def _describe_model(task: str, problems: list[dict[str, Any]], inside: str) -> InvalidPayload:
@@ -78,15 +80,15 @@ def _describe_model(task: str, problems: list[dict[str, Any]], inside: str) -> I
         (pointer_to([*before, *map(str, each.get("loc", ()))]), str(each.get("msg", "is not valid")))
         for each in problems[:MAX_PLACES]
     ]
-    return _refusal(task, f"{problem}{value}{more}", f"{problem}{more}", places=places)
+    return _payload_error(task, f"{problem}{value}{more}", f"{problem}{more}", places=places)
 
 
-def _refusal(
+def _payload_error(
     task: str, problem: str, without_value: str | None = None, *, places: Iterable[tuple[str, str]]
 ) -> InvalidPayload:
     before = f"payload does not fit task {task!r}: "
     error = InvalidPayload(before + problem)
-    error.kept = before + (problem if without_value is None else without_value)
+    error.message_without_value = before + (problem if without_value is None else without_value)
     error.places = tuple(places)
     return error
 
@@ -101,7 +103,7 @@ def _steps(path: str) -> list[str]:
     return found
 
 
-def _takes(fields: Collection[str], place: str) -> str:
+def _accepts(fields: Collection[str], place: str) -> str:
     if place:
         return ""
     return f"; the task takes {', '.join(fields)}" if fields else "; the task takes no fields"

@@ -1,7 +1,7 @@
 """Payload shapes that follow from a handler's parameters, and the type of its result.
 
-``FieldsShape``: ordinary parameters, one field each. ``ObjectShape``: one dataclass or msgspec Struct.
-``ModelShape``: one pydantic model, by its own rules and without importing it. ``BytesShape``: raw bytes.
+``FieldsPayload``: ordinary parameters, one field each. ``ObjectPayload``: one dataclass or msgspec Struct.
+``ModelPayload``: one pydantic model, by its own rules and without importing it. ``BytesPayload``: raw bytes.
 A JSON payload is read back with the worker's own decoder before it is accepted, so the worker can read it.
 Fields left at their default are not written: the handler's own default applies when the job runs.
 ``ReturnType`` reads a stored JSON result as the annotated type, or as plain JSON where it does not fit.
@@ -23,14 +23,14 @@ from tidewheel.core.model import BodyFormat
 from tidewheel.core.names import shorten
 from tidewheel.errors import ConfigurationError, InvalidPayload
 from tidewheel.tasks.annotations import aliases_in, checks_in, return_hint_of
-from tidewheel.tasks.payload_errors import describe
+from tidewheel.tasks.payload_errors import describe_mismatch
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-EMPTY: Final = inspect.Parameter.empty
+NO_DEFAULT: Final = inspect.Parameter.empty
 
 
-class Shape(Protocol):
+class PayloadType(Protocol):
     """How a payload of one task is written and read."""
 
     format: BodyFormat
@@ -48,7 +48,7 @@ class Shape(Protocol):
         """JSON Schema; references start with ``prefix``."""
 
 
-class FieldsShape:
+class FieldsPayload:
     """An object with one field for each parameter."""
 
     format = BodyFormat.JSON
@@ -59,7 +59,7 @@ class FieldsShape:
         parameters: list[inspect.Parameter],
         types: Mapping[str, Any],
         *,
-        extra: Any = EMPTY,
+        extra: Any = NO_DEFAULT,
         reserved: str | None = None,
     ) -> None:
         self._task = task
@@ -71,7 +71,9 @@ class FieldsShape:
             parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY
         )
         self.defaults = {
-            parameter.name: parameter.default for parameter in parameters if parameter.default is not EMPTY
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.default is not NO_DEFAULT
         }
         self._extra = extra  # the type of **kwargs, EMPTY when the handler has none
         self._reserved = reserved  # the context's name, which a payload may not fill
@@ -80,7 +82,7 @@ class FieldsShape:
             for name in self._names
         ]
         self.type = msgspec.defstruct(
-            "Payload", fields, kw_only=True, forbid_unknown_fields=extra is EMPTY, module=__name__
+            "Payload", fields, kw_only=True, forbid_unknown_fields=extra is NO_DEFAULT, module=__name__
         )
         self._read = strict_reader(self.type)
         self._aliases = _aliases(task, self._names, types)
@@ -115,7 +117,7 @@ class FieldsShape:
         for name in self.defaults:
             if kwargs[name] is msgspec.UNSET:
                 del kwargs[name]
-        if self._extra is not EMPTY:
+        if self._extra is not NO_DEFAULT:
             kwargs.update(self._extras(body))
         if not self._positional_only:
             return (), kwargs
@@ -126,10 +128,10 @@ class FieldsShape:
         try:
             values = self._read(body)
         except (ValueError, RecursionError) as error:
-            raise describe(self._task, error, body, self._names) from None
+            raise describe_mismatch(self._task, error, body, self._names) from None
         for name, check in self._checks:
             self._apply(check, name, getattr(values, name))
-        if self._extra is not EMPTY:
+        if self._extra is not NO_DEFAULT:
             self._extras(body)
         return values
 
@@ -141,7 +143,7 @@ class FieldsShape:
         except ValueError as error:
             kept = f"payload does not fit task {self._task!r}: {name}: {error}"
             refusal = InvalidPayload(f"{kept} ({shorten(value)})")
-            refusal.kept = kept
+            refusal.message_without_value = kept
             refusal.places = ((payload.pointer_to([name]), str(error)),)
             raise refusal from None
 
@@ -176,9 +178,9 @@ class FieldsShape:
         for name, value in extras.items():
             try:
                 extras[name] = msgspec.convert(value, self._extra, str_keys=True, dec_hook=decode_foreign)
-                refuse_dropped_fields(value, extras[name])
+                refuse_unknown_fields(value, extras[name])
             except ValueError as error:
-                raise describe(self._task, error, body, self._names, inside=name) from None
+                raise describe_mismatch(self._task, error, body, self._names, inside=name) from None
         return extras
 
     def schema(self, prefix: str) -> dict[str, Any]:
@@ -192,7 +194,7 @@ class FieldsShape:
         return schema
 
 
-class ObjectShape:
+class ObjectPayload:
     """One parameter that is the payload."""
 
     format = BodyFormat.JSON
@@ -224,13 +226,13 @@ class ObjectShape:
         try:
             return self._read(body)
         except (ValueError, RecursionError) as error:
-            raise describe(self._task, error, body, self._fields) from None
+            raise describe_mismatch(self._task, error, body, self._fields) from None
 
     def schema(self, prefix: str) -> dict[str, Any]:
         return schema_of(self.type, prefix)
 
 
-class ModelShape(ObjectShape):
+class ModelPayload(ObjectPayload):
     """One parameter that is a pydantic model."""
 
     def _reader(self, type_: Any) -> Callable[[bytes], Any]:
@@ -241,7 +243,7 @@ class ModelShape(ObjectShape):
         return schema
 
 
-class BytesShape:
+class BytesPayload:
     """One raw parameter."""
 
     format = BodyFormat.BYTES
@@ -276,7 +278,7 @@ def single_argument(
     given = (*args, *kwargs.values())
     if len(given) == 1 and (args or parameter.name in kwargs):
         return given[0]
-    if not given and parameter.default is not EMPTY:
+    if not given and parameter.default is not NO_DEFAULT:
         return parameter.default
     raise InvalidPayload(
         f"payload does not fit task {task!r}: it takes exactly one argument, {parameter.name}; "
@@ -304,18 +306,18 @@ def strict_reader(type_: Any) -> Callable[[bytes], Any]:
     """
     read = msgspec.json.Decoder(type_, dec_hook=decode_foreign).decode
     records = (msgspec.inspect.DataclassType, msgspec.inspect.TypedDictType)
-    if not any(isinstance(part, records) for part in parts_of(type_)):
+    if not any(isinstance(part, records) for part in nested_types(type_)):
         return read
 
     def read_strictly(body: bytes) -> Any:
         value = read(body)
-        refuse_dropped_fields(msgspec.json.decode(body), value)
+        refuse_unknown_fields(msgspec.json.decode(body), value)
         return value
 
     return read_strictly
 
 
-def refuse_dropped_fields(given: Any, value: Any, path: str = "$") -> None:
+def refuse_unknown_fields(given: Any, value: Any, path: str = "$") -> None:
     """Raise ``msgspec.ValidationError`` if ``value``, read from ``given``, has lost a field of it.
 
     Members of sets are not checked: their order differs from that of the JSON list.
@@ -335,13 +337,13 @@ def refuse_dropped_fields(given: Any, value: Any, path: str = "$") -> None:
         for name, item in given.items():
             if name not in kept:
                 raise msgspec.ValidationError(f"Object contains unknown field `{name}` - at `{path}`")
-            refuse_dropped_fields(item, kept[name], f"{path}.{name}")
+            refuse_unknown_fields(item, kept[name], f"{path}.{name}")
     elif isinstance(given, list) and isinstance(value, list | tuple):
         for index, (item, kept_item) in enumerate(zip(given, value, strict=False)):
-            refuse_dropped_fields(item, kept_item, f"{path}[{index}]")
+            refuse_unknown_fields(item, kept_item, f"{path}[{index}]")
 
 
-def parts_of(kind: Any) -> Iterator[msgspec.inspect.Type]:
+def nested_types(kind: Any) -> Iterator[msgspec.inspect.Type]:
     """Every type that a type consists of, itself included, each once."""
     seen: set[int] = set()
     pending: list[Any] = [msgspec.inspect.type_info(kind)]
@@ -421,7 +423,9 @@ def schema_of(type_: Any, prefix: str) -> dict[str, Any]:
     (reference,), definitions = msgspec.json.schema_components(
         [type_], schema_hook=schema_of_model, ref_template=prefix + "{name}"
     )
-    structs = {part.cls.__name__ for part in parts_of(type_) if isinstance(part, msgspec.inspect.StructType)}
+    structs = {
+        part.cls.__name__ for part in nested_types(type_) if isinstance(part, msgspec.inspect.StructType)
+    }
     for definition in definitions.values():  # of dataclasses and TypedDicts: unknown fields are refused
         if "properties" in definition and definition.get("title") not in structs:
             definition.setdefault("additionalProperties", False)
@@ -482,7 +486,7 @@ class ReturnType:
         self._reader: Callable[[bytes], Any] | None = None
 
     @classmethod
-    def of(cls, fn: Callable[..., Any]) -> ReturnType:
+    def from_function(cls, fn: Callable[..., Any]) -> ReturnType:
         """What ``fn`` returns, or what comes of awaiting that."""
         hint = return_hint_of(fn)
         origin = typing.get_origin(hint)

@@ -19,8 +19,8 @@ from tidewheel.tasks.task_schemas import payload_schemas
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.client.local_queue import Lane
-    from tidewheel.core.cron import When
+    from tidewheel.client.local_queue import LocalQueue
+    from tidewheel.core.cron import Timing
     from tidewheel.tasks.context import Context
 
 P = ParamSpec("P")
@@ -35,7 +35,7 @@ class TaskSource(Protocol[P, R_co]):
         """Register tasks with ``app``, as the rest of its arguments tell."""
 
 
-def include(app: Tidewheel, source: Any, args: Any, configuration: Any) -> Any:
+def include_tasks(app: Tidewheel, source: Any, args: Any, configuration: Any) -> Any:
     """Have ``source`` register its tasks, all of them or none; what it answers."""
     register = getattr(source, "register", None)
     if not callable(register):
@@ -44,7 +44,7 @@ def include(app: Tidewheel, source: Any, args: Any, configuration: Any) -> Any:
             f"{name} has no function register(app, …), so there is nothing to include; "
             "write one that calls app.task(…) for each of its tasks"
         )
-    with app.registry.whole_or_nothing():
+    with app.registry.all_or_nothing():
         return register(app, *args, **configuration)
 
 
@@ -53,18 +53,18 @@ T = TypeVar("T")
 M = TypeVar("M")
 
 
-class Declaring:
+class TaskRegistration:
     """The part of an app that registers."""
 
     registry: Registry
     settings: Settings
-    lane: Lane
+    lane: LocalQueue
 
     def schedule(
         self,
         name: str,
         task_or_topic: str | Task[..., Any],
-        when: When,
+        when: Timing,
         payload: Any = None,
         **options: Unpack[EnqueueOptions],
     ) -> None:
@@ -132,14 +132,14 @@ class Declaring:
             if (when := task.defaults.get("schedule")) is not None:
                 self.schedule(task.name, task, when)
             if not task.durable:
-                self.lane.prepare()
+                self.lane.preload()
             return task
 
         return register if fn is None else register(fn)
 
     def include(self, source: TaskSource[P, R], /, *args: P.args, **configuration: P.kwargs) -> R:
         """Register tasks from elsewhere, all or none: ``app.include(tidewheel.builtin, roots=["data"])``."""
-        return cast("R", include(cast("Tidewheel", self), source, args, configuration))
+        return cast("R", include_tasks(cast("Tidewheel", self), source, args, configuration))
 
     def json_schema(self) -> dict[str, Any]:
         """JSON Schema of every payload: a union of the durable tasks, told apart by ``task``."""
@@ -155,8 +155,8 @@ class Declaring:
         have both, as its methods ``enqueue`` and ``run``; see ``Middleware``. Workers take what is registered
         when they start.
         """
-        self.registry.around.add(middleware)
-        self.registry.around.app = cast("Tidewheel", self)
+        self.registry.middleware.add(middleware)
+        self.registry.middleware.app = cast("Tidewheel", self)
         return middleware
 
     @overload
@@ -176,5 +176,5 @@ class Declaring:
         Values are texts, or made into texts by ``dump`` and back by ``load``; None is not carried. All of a
         job's together are at most 4,096 bytes.
         """
-        self.registry.around.carry(variables, dump, load)
-        self.registry.around.app = cast("Tidewheel", self)
+        self.registry.middleware.carry(variables, dump, load)
+        self.registry.middleware.app = cast("Tidewheel", self)

@@ -1,7 +1,7 @@
 """Registry of an app's tasks, declared schedules and middleware.
 
-It resolves which task runs a job, and which lanes a worker of the app can take. :class:`Changes` wakes the
-schedulers of this process when a schedule changes. It is a hint: schedulers also look at intervals.
+It resolves which task runs a job, and which lanes a worker of the app can take. :class:`ScheduleChanges`
+wakes the schedulers of this process when a schedule changes. It is a hint: schedulers also look at intervals.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidewheel.core.cron import MAX_SCHEDULES
 from tidewheel.core.model import Lane, NewJob
-from tidewheel.core.names import check_wire_topic, is_topic
+from tidewheel.core.names import check_any_topic, is_topic
 from tidewheel.errors import ConfigurationError
-from tidewheel.tasks.middleware import Around
+from tidewheel.tasks.middleware import MiddlewareStack
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.schedules.declarations import Declared
+    from tidewheel.schedules.declarations import DeclaredSchedule
     from tidewheel.tasks.task import Task
 
 
-class Changes:
+class ScheduleChanges:
     """Events of any event loop, set from any thread. A hint: schedulers look now and then in any case."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Changes:
         self._heard: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
     @contextmanager
-    def heard_by(self, event: asyncio.Event) -> Iterator[None]:
+    def notify(self, event: asyncio.Event) -> Iterator[None]:
         """Set this event of the running loop at every change meanwhile."""
         with self._lock:
             self._heard[event] = asyncio.get_running_loop()
@@ -43,7 +43,7 @@ class Changes:
             with self._lock:
                 del self._heard[event]
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         with self._lock:
             for event, loop in self._heard.items():
                 try:
@@ -61,16 +61,16 @@ class Registry:
         self._names: dict[str, Task[..., Any]] = {}  # aliases included
         self._by_topic: dict[str, list[Task[..., Any]]] = {}
         self._with_callbacks: list[str] = []
-        self.around = Around()  # middleware and carried variables
-        self._schedules: dict[str, Declared] = {}
-        self.schedule_changes = Changes()
+        self.middleware = MiddlewareStack()  # middleware and carried variables
+        self._schedules: dict[str, DeclaredSchedule] = {}
+        self.schedule_changes = ScheduleChanges()
 
     @property
-    def schedules(self) -> Mapping[str, Declared]:
+    def schedules(self) -> Mapping[str, DeclaredSchedule]:
         """Every schedule that the code declares, by name."""
         return MappingProxyType(self._schedules)
 
-    def declare(self, schedule: Declared) -> None:
+    def add_schedule(self, schedule: DeclaredSchedule) -> None:
         """Take in a schedule of the code. A name that is taken is refused."""
         if schedule.name in self._schedules:
             raise ConfigurationError(
@@ -114,7 +114,7 @@ class Registry:
             self._with_callbacks.append(task.name)
 
     @contextmanager
-    def whole_or_nothing(self) -> Iterator[None]:
+    def all_or_nothing(self) -> Iterator[None]:
         """Forget the tasks that are added inside when it ends with an error."""
         before = dict(self._tasks), dict(self._names), list(self._with_callbacks), dict(self._schedules)
         topics = {topic: list(tasks) for topic, tasks in self._by_topic.items()}
@@ -126,9 +126,9 @@ class Registry:
             raise
 
     @property
-    def active_around(self) -> Around | None:
+    def active_middleware(self) -> MiddlewareStack | None:
         """What is to be done around runs; None where that is nothing."""
-        return self.around if self.around.active else None
+        return self.middleware if self.middleware.has_run_hooks else None
 
     @property
     def has_batches(self) -> bool:
@@ -142,13 +142,13 @@ class Registry:
 
     def prepare_jobs(self, app: Tidewheel, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         """Run the enqueue middleware on checked jobs. Every way in does this before it writes them."""
-        return self.around.prepare(app, jobs) if self.around.enqueues else jobs
+        return self.middleware.prepare(app, jobs) if self.middleware.has_enqueue_hooks else jobs
 
-    def named(self, name: str) -> Task[..., Any] | None:
+    def find(self, name: str) -> Task[..., Any] | None:
         """The task of this name or alias."""
         return self._names.get(name)
 
-    def on_topic(self, topic: str) -> tuple[Task[..., Any], ...]:
+    def tasks_on_topic(self, topic: str) -> tuple[Task[..., Any], ...]:
         """The tasks that live on this topic."""
         return tuple(self._by_topic.get(topic, ()))
 
@@ -184,10 +184,10 @@ class Registry:
             if len(tasks) == 1 and tasks[0].durable:
                 lanes[Lane(topic, "")] = None
         if topics is not None:
-            wanted = [check_wire_topic(topic) for topic in topics]
+            wanted = [check_any_topic(topic) for topic in topics]
             for topic in wanted:
                 if topic not in self._by_topic:
                     lanes.update((Lane(topic, name), None) for name in durable)
             lanes = {lane: None for lane in lanes if lane.topic in set(wanted)}
-        excluded = {check_wire_topic(topic) for topic in exclude}
+        excluded = {check_any_topic(topic) for topic in exclude}
         return tuple(lane for lane in lanes if lane.topic not in excluded)

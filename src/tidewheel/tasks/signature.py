@@ -1,9 +1,9 @@
 """Read a task's parameters once, at registration, and map calls to payloads and back.
 
 :class:`Signature` serves durable tasks: it checks a call, encodes it as a body, and decodes the body into the
-handler's arguments. :class:`CallSignature` serves tasks that are not durable. Their arguments are any objects
-of this process, neither written nor read. It checks only what Python checks when the function is called:
-every argument has a parameter, and every parameter without a default has an argument.
+handler's arguments. :class:`InProcessSignature` serves tasks that are not durable. Their arguments are any
+objects of this process, neither written nor read. It checks only what Python checks when the function is
+called: every argument has a parameter, and every parameter without a default has an argument.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import msgspec
 
 from tidewheel.core import payload
 from tidewheel.core.model import BodyFormat
-from tidewheel.core.payload import Carried
+from tidewheel.core.payload import ObjectBody
 from tidewheel.errors import ConfigurationError, InvalidPayload
 from tidewheel.tasks.annotations import UnresolvedContext, called_function, hints_of, parameters_of
 from tidewheel.tasks.context import Context
 from tidewheel.tasks.payload_types import (
-    EMPTY,
+    NO_DEFAULT,
     Arguments,
-    BytesShape,
-    FieldsShape,
-    ModelShape,
-    ObjectShape,
+    BytesPayload,
+    FieldsPayload,
+    ModelPayload,
+    ObjectPayload,
+    PayloadType,
     ReturnType,
-    Shape,
     is_model,
-    parts_of,
+    nested_types,
     plain_values,
 )
 
 
-class Handler:
+class HandlerParameters:
     """A task's function, its parameters, and which of them is the context."""
 
     context_type: type = Context
@@ -97,7 +97,7 @@ class Handler:
         return self._fn(*args, **kwargs)
 
 
-class Signature(Handler):
+class Signature(HandlerParameters):
     """How one task's payload is checked, written, read, and handed to its function."""
 
     def __init__(self, fn: Callable[..., Any], task: str) -> None:
@@ -106,8 +106,8 @@ class Signature(Handler):
         self.format = self._payload.format
         self._returns = self._return_type()
 
-    def _shape(self) -> Shape:
-        return shape_of(self.task, self.parameters, self.hints, self.context)
+    def _shape(self) -> PayloadType:
+        return payload_type_of(self.task, self.parameters, self.hints, self.context)
 
     def _return_type(self) -> ReturnType:
         return ReturnType(self.hints.get("return", Any))
@@ -134,11 +134,11 @@ class Signature(Handler):
         """The handler's arguments, or ``InvalidPayload``. The task decides how a body is read."""
         return self._payload.decode(body)
 
-    def as_read(self, body: bytes) -> Any:
+    def normalize(self, body: bytes) -> Any:
         """Return a checked JSON body as plain values: what the handler reads, defaults included."""
         args, kwargs = self._payload.decode(body)
         read = plain_values(self._payload.from_call(args, kwargs))
-        if isinstance(self._payload, FieldsShape):
+        if isinstance(self._payload, FieldsPayload):
             return {**plain_values(self._payload.defaults), **read}
         return read
 
@@ -161,8 +161,8 @@ class Signature(Handler):
 def _parsed(body: bytes) -> Any:
     value = payload.parse(body)
     try:
-        payload.refuse_repeated(body)
-    except payload.RepeatedMember as error:
+        payload.refuse_duplicate_members(body)
+    except payload.DuplicateMember as error:
         raise InvalidPayload(f"payload: {error}") from None
     return value
 
@@ -186,11 +186,11 @@ def is_context(hint: Any, kind: type = Context, unresolved: type = UnresolvedCon
     return isinstance(hint, type) and issubclass(hint, kind)
 
 
-def shape_of(
+def payload_type_of(
     task: str, parameters: list[inspect.Parameter], hints: typing.Mapping[str, Any], context: str | None
-) -> Shape:
+) -> PayloadType:
     """How a payload looks that fills these parameters."""
-    extra: Any = EMPTY
+    extra: Any = NO_DEFAULT
     own: list[inspect.Parameter] = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -204,21 +204,21 @@ def shape_of(
             own.append(parameter)
     kinds = {parameter.name: _field_type(parameter, hints) for parameter in own}
     try:
-        if len(own) == 1 and extra is EMPTY:
+        if len(own) == 1 and extra is NO_DEFAULT:
             (parameter,) = own
             kind = kinds[parameter.name]
             if kind is bytes:
-                return BytesShape(task, parameter)
+                return BytesPayload(task, parameter)
             if is_model(kind):
-                return ModelShape(task, parameter, kind)
+                return ModelPayload(task, parameter, kind)
             if _is_record(kind):
                 _refuse_foreign(task, parameter.name, kind)
-                return ObjectShape(task, parameter, kind)
+                return ObjectPayload(task, parameter, kind)
         for name, kind in kinds.items():
             _refuse_foreign(task, name, kind)
-        if extra is not EMPTY:
+        if extra is not NO_DEFAULT:
             _refuse_foreign(task, "**kwargs", extra)
-        return FieldsShape(task, own, kinds, extra=extra, reserved=context)
+        return FieldsPayload(task, own, kinds, extra=extra, reserved=context)
     except TypeError as error:  # msgspec's word for a type, or a union of types, it cannot tell apart
         raise ConfigurationError(f"task {task!r} has parameters that no payload can fill: {error}") from None
 
@@ -236,7 +236,7 @@ def _is_record(kind: Any) -> bool:
 
 def _refuse_foreign(task: str, parameter: str, kind: Any) -> None:
     """A type that JSON cannot carry is an error when the task is registered, not when its first job runs."""
-    for part in parts_of(kind):
+    for part in nested_types(kind):
         if isinstance(part, msgspec.inspect.CustomType) and not is_model(part.cls):
             raise ConfigurationError(
                 f"task {task!r}: parameter {parameter} uses {part.cls.__name__}, "
@@ -244,7 +244,7 @@ def _refuse_foreign(task: str, parameter: str, kind: Any) -> None:
             )
 
 
-class CallSignature(Handler):
+class InProcessSignature(HandlerParameters):
     """How one task's arguments are checked, carried, and handed to its function."""
 
     format = BodyFormat.JSON
@@ -272,15 +272,15 @@ class CallSignature(Handler):
 
     def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> bytes:  # noqa: ARG002
         """The call itself, carried, or ``InvalidPayload``. No limit: nothing is written."""
-        return Carried.of(self._bind(args, kwargs))
+        return ObjectBody.wrap(self._bind(args, kwargs))
 
     def encode_payload(self, value: Any, limit: int) -> bytes:  # noqa: ARG002
         """A payload given whole: a mapping names the arguments, anything else is the only one."""
         if value is None:
-            return Carried.of(self._bind((), {}))
+            return ObjectBody.wrap(self._bind((), {}))
         if isinstance(value, Mapping):
-            return Carried.of(self._bind((), dict(value)))
-        return Carried.of(self._bind((value,), {}))
+            return ObjectBody.wrap(self._bind((), dict(value)))
+        return ObjectBody.wrap(self._bind((value,), {}))
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """The arguments, by name where they can be, so that a context fits in between."""
@@ -307,7 +307,7 @@ class CallSignature(Handler):
 
     def decode(self, body: bytes, body_format: BodyFormat) -> Arguments:  # noqa: ARG002
         """The handler's arguments: the objects the caller gave."""
-        if not isinstance(body, Carried):
+        if not isinstance(body, ObjectBody):
             raise InvalidPayload(
                 f"task {self.task!r} is not durable: it takes objects of its own process, no stored payload"
             )

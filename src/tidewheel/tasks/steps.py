@@ -17,12 +17,12 @@ from tidewheel.core import payload
 from tidewheel.core.model import NewStep, Report
 from tidewheel.core.names import check_step_name, shorten
 from tidewheel.errors import InvalidInput, InvalidPayload, LimitExceeded
-from tidewheel.stores.protocol import MAX_STEPS
+from tidewheel.stores.bounds import MAX_STEPS
 from tidewheel.tasks.annotations import called_function
 from tidewheel.tasks.payload_types import ReturnType
 
 if TYPE_CHECKING:
-    from tidewheel.tasks.context import Context, Run
+    from tidewheel.tasks.context import Context, RunControl
 
 MAX_OUTPUT_BYTES: Final = MAX_STEPS * 65_536
 """Most that the outputs of one job's steps may take together: the next run reads all of them at once."""
@@ -33,9 +33,9 @@ MAX_THREADS: Final = 32
 class Steps:
     """The steps of one run: those that earlier runs finished, and those of this one."""
 
-    __slots__ = ("_bytes", "_context", "_earlier", "_new", "_reading", "_repeated", "_room", "_run")
+    __slots__ = ("_bytes", "_context", "_earlier", "_new", "_reading", "_repeated", "_run", "_slots")
 
-    def __init__(self, context: Context, run: Run) -> None:
+    def __init__(self, context: Context, run: RunControl) -> None:
         self._context = context
         self._run = run
         self._earlier: dict[str, bytes] | None = None  # outputs by name; None until they are needed
@@ -43,14 +43,14 @@ class Steps:
         self._new: set[str] = set()  # at work, or finished by this run
         self._bytes = 0
         self._reading = asyncio.Lock()
-        self._room = asyncio.Semaphore(MAX_THREADS)
+        self._slots = asyncio.Semaphore(MAX_THREADS)
 
     async def run(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The step for an async handler: an async function is awaited, a plain one called on a thread."""
         _check_callable(name, fn)
-        output = await self._begin(name)
+        output = await self._stored_output(name)
         if output is None:
             clock = asyncio.get_running_loop()
             began = clock.time()
@@ -61,7 +61,7 @@ class Steps:
             except BaseException:
                 self._new.discard(name)  # not recorded: the handler may try it again
                 raise
-        return ReturnType.of(fn).read(output)
+        return ReturnType.from_function(fn).read(output)
 
     def run_here(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -71,7 +71,7 @@ class Steps:
         if inspect.iscoroutinefunction(called_function(fn)):
             raise InvalidInput(_why_not_async(name))
         wait_for = self._context.wait_for
-        output = wait_for(self._begin(name))
+        output = wait_for(self._stored_output(name))
         if output is None:
             clock = self._run.loop
             began = clock.time()
@@ -85,9 +85,9 @@ class Steps:
             except BaseException:
                 self._new.discard(name)
                 raise
-        return ReturnType.of(fn).read(output)
+        return ReturnType.from_function(fn).read(output)
 
-    async def _begin(self, name: str) -> bytes | None:
+    async def _stored_output(self, name: str) -> bytes | None:
         """What an earlier run has stored; None when this step is to be run now."""
         check_step_name(name)
         if name in self._new or name in self._repeated:
@@ -128,8 +128,8 @@ class Steps:
     async def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(called_function(fn)):
             return await fn(*args, **kwargs)
-        async with self._room:
-            value = await self._run.on_thread(functools.partial(fn, *args, **kwargs))
+        async with self._slots:
+            value = await self._run.run_on_thread(functools.partial(fn, *args, **kwargs))
         # A lambda around an async function, for example.
         return await value if inspect.isawaitable(value) else value
 
@@ -154,7 +154,7 @@ class Steps:
 
     async def _finish(self, name: str, output: bytes, run_seconds: float) -> None:
         self._bytes += len(output)
-        await self._context.send(
+        await self._context.save_report(
             Report(self._context.lease, step=NewStep(name, output, max(0.0, run_seconds)))
         )
 

@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from tidewheel.client.enqueue import submit, submit_many
-from tidewheel.client.external_transaction import AsyncConnection, AsyncUsingTask, UsingTask, bind
+from tidewheel.client.enqueue import enqueue_job, enqueue_jobs
+from tidewheel.client.external_transaction import AsyncConnection, AsyncUsingTask, UsingTask, bind_task
 from tidewheel.client.job_handle import Job
 from tidewheel.client.sync.blocking_jobs import BlockingBoundTask, BlockingTask
 from tidewheel.core import payload
 from tidewheel.core.model import BodyFormat, NewJob
 from tidewheel.core.names import MAX_NAME_LENGTH, check_task_name, check_topic, is_topic
-from tidewheel.core.payload import Carried
+from tidewheel.core.payload import ObjectBody
 from tidewheel.core.retry import Retry
-from tidewheel.core.security_context import context_in_force
+from tidewheel.core.security_context import current_context
 from tidewheel.core.topic_limits import TopicLimits
 from tidewheel.errors import ConfigurationError, InvalidInput, InvalidPayload
 from tidewheel.tasks.annotations import plain_function
@@ -25,11 +25,11 @@ from tidewheel.tasks.callbacks import Callbacks
 from tidewheel.tasks.options import (
     ByFields,
     EnqueueOptions,
-    Template,
+    JobTemplate,
     check_task_options,
     make_template,
 )
-from tidewheel.tasks.signature import CallSignature, Signature
+from tidewheel.tasks.signature import InProcessSignature, Signature
 from tidewheel.tasks.task_location import importing_module
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Task(Generic[P, R]):
         self.defaults: Mapping[str, Any] = MappingProxyType(dict(checked))
         self.durable = checked["durable"]
         self.isolation = checked.get("isolation")
-        self.callbacks = Callbacks.among(self.defaults)
+        self.callbacks = Callbacks.from_options(self.defaults)
         self.memory_limit: int | None = self.defaults.get("memory_limit")
         self.limits: TopicLimits | None = self.defaults.get("limits")  # of its whole topic
         self.registered_by = importing_module() if self.isolation is not None else None
@@ -95,7 +95,7 @@ class Task(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job of this call. The arguments are checked against the signature first."""
-        return await submit(self.app, self.job_for_call(self._template, args, kwargs))
+        return await enqueue_job(self.app, self.job_for_call(self._template, args, kwargs))
 
     async def enqueue_many(self, payloads: Iterable[Any]) -> list[Job[R]]:
         """One job for each payload, written together, handles in the same order.
@@ -103,7 +103,7 @@ class Task(Generic[P, R]):
         A payload is a mapping of the function's parameters, or the object (or bytes) it takes. All of them
         are checked before the first is written.
         """
-        return await submit_many(self.app, self.jobs_for_payloads(self._template, payloads))
+        return await enqueue_jobs(self.app, self.jobs_for_payloads(self._template, payloads))
 
     def options(self, **options: Unpack[EnqueueOptions]) -> BoundTask[P, R]:
         """The task with options for the jobs to come: ``send.options(delay=60).enqueue(...)``."""
@@ -118,7 +118,7 @@ class Task(Generic[P, R]):
 
         What follows is a plain call on a connection whose calls block, and awaited on an async one.
         """
-        return bind(self, self._template, connection)
+        return bind_task(self, self._template, connection)
 
     @property
     def sync(self) -> BlockingTask[P, R]:
@@ -150,7 +150,7 @@ class Task(Generic[P, R]):
         if value is None:
             return None
         if not self.durable:
-            return Carried.of(value)
+            return ObjectBody.wrap(value)
         return payload.encode(value, limit=limit, what="result", limit_name="max_result_bytes")
 
     def decode_result(self, body: bytes | None) -> Any:
@@ -167,36 +167,36 @@ class Task(Generic[P, R]):
 
     # -- for the app ------------------------------------------------------------------------------------
 
-    def template(self, options: Mapping[str, Any]) -> Template:
+    def template(self, options: Mapping[str, Any]) -> JobTemplate:
         """Checked options for jobs of this task."""
         return self._make_template(options) if options else self._template
 
-    def job_for_call(self, template: Template, args: Any, kwargs: Any) -> NewJob:
+    def job_for_call(self, template: JobTemplate, args: Any, kwargs: Any) -> NewJob:
         """A typed call as a job to write."""
         body = self.signature.encode_call(args, kwargs, self.app.settings.max_payload_bytes)
-        if (context := context_in_force()) is not None:
-            template = template.under(context, uuids=self.app.settings.tenant_uuids)
+        if (context := current_context()) is not None:
+            template = template.under_context(context, uuids=self.app.settings.tenant_uuids)
         return template.job(body, self.signature.format)
 
-    def jobs_for_payloads(self, template: Template, payloads: Iterable[Any]) -> list[NewJob]:
+    def jobs_for_payloads(self, template: JobTemplate, payloads: Iterable[Any]) -> list[NewJob]:
         """Payloads as jobs to write, all of them checked."""
         limit = self.app.settings.max_payload_bytes
-        if (context := context_in_force()) is not None:
-            template = template.under(context, uuids=self.app.settings.tenant_uuids)
+        if (context := current_context()) is not None:
+            template = template.under_context(context, uuids=self.app.settings.tenant_uuids)
         return encode_each(
             payloads,
             lambda item: template.job(self.signature.encode_payload(item, limit), self.signature.format),
         )
 
-    def _make_signature(self) -> Signature | CallSignature:
+    def _make_signature(self) -> Signature | InProcessSignature:
         if self.batch is not None:
             return BatchSignature(self.fn, self.name)
-        return Signature(self.fn, self.name) if self.durable else CallSignature(self.fn, self.name)
+        return Signature(self.fn, self.name) if self.durable else InProcessSignature(self.fn, self.name)
 
-    def _make_template(self, options: Mapping[str, Any]) -> Template:
+    def _make_template(self, options: Mapping[str, Any]) -> JobTemplate:
         topic = options.get("topic")
         if isinstance(topic, str) and topic != self.topic:
-            self._refuse_foreign_home(topic)
+            self._refuse_foreign_topic(topic)
         key = options.get("key") or self.defaults.get("key")
         if isinstance(key, ByFields):
             self._refuse_unknown_fields("key", key)
@@ -207,9 +207,9 @@ class Task(Generic[P, R]):
             self.app.settings, task=self.name, topic=self.topic, defaults=self.defaults, given=options
         )
 
-    def _refuse_foreign_home(self, topic: str) -> None:
+    def _refuse_foreign_topic(self, topic: str) -> None:
         # Workers take from a topic the jobs of the tasks that live there; this job would wait for ever.
-        residents = self.app.registry.on_topic(topic)
+        residents = self.app.registry.tasks_on_topic(topic)
         if residents and self not in residents:
             names = ", ".join(task.name for task in residents)
             raise InvalidInput(
@@ -244,11 +244,11 @@ class BoundTask(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job of this call. The arguments are checked against the signature first."""
-        return await submit(self._task.app, self._task.job_for_call(self._template, args, kwargs))
+        return await enqueue_job(self._task.app, self._task.job_for_call(self._template, args, kwargs))
 
     async def enqueue_many(self, payloads: Iterable[Any]) -> list[Job[R]]:
         """One job for each payload, written together, handles in order. See ``Task.enqueue_many``."""
-        return await submit_many(self._task.app, self._task.jobs_for_payloads(self._template, payloads))
+        return await enqueue_jobs(self._task.app, self._task.jobs_for_payloads(self._template, payloads))
 
     def options(self, **options: Unpack[EnqueueOptions]) -> BoundTask[P, R]:
         """More options, laid over these."""
@@ -267,7 +267,7 @@ class BoundTask(Generic[P, R]):
     def using(self, connection: object) -> UsingTask[P, R]: ...
     def using(self, connection: object) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
         """These options on a connection of yours. See ``Task.using``."""
-        return bind(self._task, self._template, connection)
+        return bind_task(self._task, self._template, connection)
 
     @property
     def sync(self) -> BlockingBoundTask[P, R]:

@@ -1,7 +1,8 @@
 """Describe the payloads and results of all durable tasks, for programs in other languages.
 
-``payload_schemas`` returns a JSON Schema: a union of the payloads, distinguished by ``task``. ``task_types``
-returns an OpenAPI 3.1 document, from which generators make types of payloads and results.
+``payload_schemas`` returns a JSON Schema: a union of the payloads, distinguished by ``task``.
+``task_types_document`` returns an OpenAPI 3.1 document, from which generators make types of payloads and
+results.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidewheel.tasks.registry import Registry
 def payload_schemas(registry: Registry) -> dict[str, Any]:
     """A union of the durable tasks, told apart by ``task``."""
     definitions = {
-        task.name: task.json_schema(f"#/$defs/{pointer(task.name)}/$defs/")
+        task.name: task.json_schema(f"#/$defs/{escape_pointer(task.name)}/$defs/")
         for task in registry
         if task.durable
     }
@@ -29,7 +30,10 @@ def payload_schemas(registry: Registry) -> dict[str, Any]:
         "oneOf": [
             {
                 "type": "object",
-                "properties": {"task": {"const": name}, "payload": {"$ref": f"#/$defs/{pointer(name)}"}},
+                "properties": {
+                    "task": {"const": name},
+                    "payload": {"$ref": f"#/$defs/{escape_pointer(name)}"},
+                },
                 "required": ["task", "payload"],
             }
             for name in definitions
@@ -39,7 +43,7 @@ def payload_schemas(registry: Registry) -> dict[str, Any]:
     }
 
 
-def pointer(name: str) -> str:
+def escape_pointer(name: str) -> str:
     """A name as part of a JSON pointer inside a URL."""
     return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
 
@@ -54,7 +58,7 @@ _MEMBERS: Final = frozenset({"additionalProperties", "patternProperties", "prope
 """Keywords that say which members an object has."""
 
 
-def task_types(registry: Registry) -> dict[str, Any]:
+def task_types_document(registry: Registry) -> dict[str, Any]:
     """An OpenAPI 3.1 document whose schema ``Tasks`` has a property for each durable task: what it takes and
     gives back. There are no paths: it is for programs that make types of it.
     """
@@ -65,8 +69,8 @@ def task_types(registry: Registry) -> dict[str, Any]:
         tasks[task.name] = {
             "type": "object",
             "properties": {
-                "payload": _hoisted(task.json_schema(), components, known),
-                "result": _hoisted(task.result_schema() or {}, components, known),
+                "payload": _hoist_definitions(task.json_schema(), components, known),
+                "result": _hoist_definitions(task.result_schema() or {}, components, known),
             },
             "required": ["payload", "result"],
         }
@@ -85,27 +89,29 @@ def task_types(registry: Registry) -> dict[str, Any]:
     }
 
 
-def _hoisted(schema: Mapping[str, Any], components: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
+def _hoist_definitions(
+    schema: Mapping[str, Any], components: dict[str, Any], known: dict[str, str]
+) -> dict[str, Any]:
     """The schema with its definitions among the components. Two tasks may mean different things by a name."""
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     names = {}  # references as they are: as they will be
     new = {}  # definitions that no task had before, by their names here
     for name, definition in definitions.items():
-        needed = {other: definitions[other] for other in sorted(_closure(name, definitions))}
+        needed = {other: definitions[other] for other in sorted(_reachable_definitions(name, definitions))}
         meant = json.dumps([name, needed], sort_keys=True)
         if meant not in known:
             known[meant] = _free_name(name, components)
             components[known[meant]] = {}  # taken, until all references are known
             new[known[meant]] = definition
-        names[_DEFINITIONS + pointer(name)] = _COMPONENTS + known[meant]
+        names[_DEFINITIONS + escape_pointer(name)] = _COMPONENTS + known[meant]
     components.update({name: _renamed(definition, names) for name, definition in new.items()})
     renamed: dict[str, Any] = _renamed({key: value for key, value in schema.items() if key != "$defs"}, names)
     return renamed
 
 
-def _closure(name: str, definitions: Mapping[str, Any]) -> set[str]:
+def _reachable_definitions(name: str, definitions: Mapping[str, Any]) -> set[str]:
     """A definition, and all that it needs."""
-    by_reference = {_DEFINITIONS + pointer(other): other for other in definitions}
+    by_reference = {_DEFINITIONS + escape_pointer(other): other for other in definitions}
     found = {name}
     waiting = [name]
     while waiting:

@@ -27,7 +27,7 @@ from tidewheel.core.model import (
 _log = logging.getLogger("tidewheel.lifecycle")
 
 
-def queued(jobs: Iterable[tuple[NewJob, Enqueued]]) -> None:
+def log_enqueued(jobs: Iterable[tuple[NewJob, Enqueued]]) -> None:
     """These were written; not those that found their key taken."""
     for job, answer in jobs:
         if not answer.duplicate:
@@ -35,11 +35,11 @@ def queued(jobs: Iterable[tuple[NewJob, Enqueued]]) -> None:
             _log.info("queued", extra={**fields, "job_id": str(answer.job_id)})
 
 
-def claimed(job: Claimed, worker: str) -> None:
-    _log.info("claimed", extra=_of_attempt("claimed", job, worker, State.RUNNING))
+def log_claimed(job: Claimed, worker: str) -> None:
+    _log.info("claimed", extra=_log_attempt("claimed", job, worker, State.RUNNING))
 
 
-def rescued(jobs: Iterable[RescuedJob]) -> None:
+def log_rescued(jobs: Iterable[RescuedJob]) -> None:
     """A worker did not come back, or a job was not started in time: what became of each of these."""
     for job in jobs:
         event = "reclaimed" if job.state is State.PENDING else job.state.value
@@ -49,7 +49,7 @@ def rescued(jobs: Iterable[RescuedJob]) -> None:
         _log.info(event, extra={**_fields(event, job, job.state), **more})
 
 
-def settled(job: Claimed, settlement: Settlement, worker: str) -> None:
+def log_settled(job: Claimed, settlement: Settlement, worker: str) -> None:
     """The store has taken how this attempt ended."""
     outcome = settlement.outcome
     more: dict[str, Any] = {"run_seconds": settlement.run_seconds}
@@ -68,10 +68,10 @@ def settled(job: Claimed, settlement: Settlement, worker: str) -> None:
         case Released(delay=delay):
             event, state = "released", State.PENDING
             more.update(delay_seconds=delay)
-    _log.info(event, extra={**_of_attempt(event, job, worker, state), **more})
+    _log.info(event, extra={**_log_attempt(event, job, worker, state), **more})
 
 
-def _of_attempt(event: str, job: Claimed, worker: str, state: State) -> dict[str, Any]:
+def _log_attempt(event: str, job: Claimed, worker: str, state: State) -> dict[str, Any]:
     return {
         **_fields(event, job, state),
         "job_id": str(job.lease.job_id),

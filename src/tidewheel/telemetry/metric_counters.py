@@ -28,18 +28,18 @@ from tidewheel.core.model import (
     State,
 )
 from tidewheel.telemetry import samples as catalogue
-from tidewheel.telemetry.samples import BUCKETS, OTHER, Sample, one
+from tidewheel.telemetry.samples import BUCKETS, OTHER, Sample, make_sample
 
 if TYPE_CHECKING:
-    from tidewheel.worker.active_jobs import Held
+    from tidewheel.worker.active_jobs import ActiveJob
 
-MOST_TASKS: Final = 200
+MAX_TASKS: Final = 200
 """Tasks that have series of their own; those that come later are counted together, as ``other``."""
-MOST_PAIRS: Final = 500
+MAX_TASK_TOPIC_PAIRS: Final = 500
 """The same for pairs of task and topic."""
 
 
-FIRST: Final = BUCKETS[0]
+FIRST_BUCKET_SECONDS: Final = BUCKETS[0]
 
 _log = logging.getLogger("tidewheel.telemetry")
 
@@ -50,37 +50,37 @@ class RunListener(Protocol):
     def __call__(self, task: str, run_seconds: float, wait_seconds: float) -> None: ...
 
 
-class Metrics:
+class MetricCounters:
     """What happened in this process so far. A forked child begins with nothing."""
 
     def __init__(self) -> None:
         self.run_listeners: tuple[RunListener, ...] = ()
-        self.forget()
+        self.reset()
         _all.add(self)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin again."""
         self._lock = threading.Lock()
         self._submitted: dict[tuple[str, str], int] = {}
-        self._tasks: dict[str, _OfTask] = {}
+        self._tasks: dict[str, _TaskCounters] = {}
         self._leases_lost = 0
         self._pruned: dict[str, int] = {}
 
     # -- what happens -------------------------------------------------------------------------------------
 
-    def submitted(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+    def count_submitted(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         """These were written; those that found their key taken are not counted."""
         with self._lock:
             counts = self._submitted
             for job, answer in zip(jobs, answers, strict=True):
                 if not answer.duplicate:
                     pair = job.task or job.topic, job.topic
-                    if pair not in counts and len(counts) >= MOST_PAIRS:
+                    if pair not in counts and len(counts) >= MAX_TASK_TOPIC_PAIRS:
                         pair = OTHER, OTHER
                     counts[pair] = counts.get(pair, 0) + 1
 
-    def settled(
-        self, batch: Iterable[tuple[Held, Settlement]], answers: Iterable[bool], ahead: float
+    def count_settled(
+        self, batch: Iterable[tuple[ActiveJob, Settlement]], answers: Iterable[bool], clock_offset: float
     ) -> None:
         """The store has taken how these attempts ended, where the answer is yes.
 
@@ -94,7 +94,7 @@ class Metrics:
                 if accepted:
                     task = held.task
                     if task is not last or of is None:
-                        last, of = task, self._of(task.name)
+                        last, of = task, self._counters_of(task.name)
                         ran, waited = of.ran, of.waited
                     if type(settlement.outcome) is Completed:
                         of.completed += 1
@@ -102,36 +102,36 @@ class Metrics:
                         of.count(settlement.outcome)
                     seconds, started = settlement.run_seconds, held.started
                     if seconds is not None and started is not None:
-                        wait = started + ahead - held.job.run_at / MICROSECONDS
+                        wait = started + clock_offset - held.job.run_at / MICROSECONDS
                         if wait < 0.0:  # noqa: PLR1730 - a call costs more; the store's clock may be ahead
                             wait = 0.0
                         # Mostly the first bucket: not worth looking for.
-                        ran[0 if seconds <= FIRST else bisect_left(BUCKETS, seconds)] += 1
+                        ran[0 if seconds <= FIRST_BUCKET_SECONDS else bisect_left(BUCKETS, seconds)] += 1
                         waited[bisect_left(BUCKETS, wait)] += 1
                         of.ran_seconds += seconds
                         of.waited_seconds += wait
                         if listens:
                             runs.append((task.name, seconds, wait))
         for tell in self.run_listeners if runs else ():
-            _tell(tell, runs)
+            _notify_listener(tell, runs)
 
-    def rescued(self, jobs: Iterable[RescuedJob]) -> None:
+    def count_rescued(self, jobs: Iterable[RescuedJob]) -> None:
         """Leases that ended, and jobs that ended with them or were not started in time."""
         with self._lock:
             for job in jobs:
                 self._leases_lost += job.worker is not None
                 if job.state.final:
-                    self._of(job.task or job.topic).end(job.state)
+                    self._counters_of(job.task or job.topic).end(job.state)
 
-    def pruned(self, removed: Mapping[State, int]) -> None:
+    def count_pruned(self, removed: Mapping[State, int]) -> None:
         with self._lock:
             for state, number in removed.items():
                 self._pruned[state] = self._pruned.get(state, 0) + number
 
-    def _of(self, name: str) -> _OfTask:
-        if name not in self._tasks and len(self._tasks) >= MOST_TASKS:
+    def _counters_of(self, name: str) -> _TaskCounters:
+        if name not in self._tasks and len(self._tasks) >= MAX_TASKS:
             name = OTHER
-        return self._tasks.setdefault(name, _OfTask())
+        return self._tasks.setdefault(name, _TaskCounters())
 
     # -- what is told -------------------------------------------------------------------------------------
 
@@ -142,19 +142,19 @@ class Metrics:
 
     def _samples(self) -> Iterator[Sample]:
         for pair, number in self._submitted.items():
-            yield one(catalogue.SUBMITTED, number, *pair)
+            yield make_sample(catalogue.SUBMITTED, number, *pair)
         for name, of in self._tasks.items():
             for state in (State.COMPLETED, State.FAILED, State.CANCELLED):
-                yield one(catalogue.COMPLETED, getattr(of, state), name, state)
-            yield one(catalogue.RETRIES, of.retried, name)
+                yield make_sample(catalogue.COMPLETED, getattr(of, state), name, state)
+            yield make_sample(catalogue.RETRIES, of.retried, name)
             yield Sample(catalogue.DURATION.name, (name,), (*of.ran, of.ran_seconds))
             yield Sample(catalogue.WAIT.name, (name,), (*of.waited, of.waited_seconds))
-        yield one(catalogue.LEASES_LOST, self._leases_lost)
+        yield make_sample(catalogue.LEASES_LOST, self._leases_lost)
         for state in (State.COMPLETED, State.FAILED, State.CANCELLED):
-            yield one(catalogue.PRUNED, self._pruned.get(state, 0), state)
+            yield make_sample(catalogue.PRUNED, self._pruned.get(state, 0), state)
 
 
-class _OfTask:
+class _TaskCounters:
     """The figures of one task."""
 
     __slots__ = (
@@ -183,7 +183,7 @@ class _OfTask:
         setattr(self, state, getattr(self, state) + 1)
 
 
-def _tell(listener: RunListener, runs: Iterable[tuple[str, float, float]]) -> None:
+def _notify_listener(listener: RunListener, runs: Iterable[tuple[str, float, float]]) -> None:
     try:
         for name, seconds, wait in runs:
             listener(name, seconds, wait)
@@ -191,14 +191,14 @@ def _tell(listener: RunListener, runs: Iterable[tuple[str, float, float]]) -> No
         _log.exception("runs could not be told to whoever measures them")
 
 
-_all: weakref.WeakSet[Metrics] = weakref.WeakSet()
+_all: weakref.WeakSet[MetricCounters] = weakref.WeakSet()
 
 
-def _forget_all() -> None:
+def _reset_in_child() -> None:
     """In a forked child: what the parent counted is the parent's, and so is whoever held a lock."""
     for metrics in list(_all):
-        metrics.forget()
+        metrics.reset()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+    os.register_at_fork(after_in_child=_reset_in_child)

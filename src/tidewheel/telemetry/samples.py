@@ -128,11 +128,11 @@ class Sample(NamedTuple):
     values: tuple[float, ...]
 
 
-def one(metric: Metric, value: float, *labels: str) -> Sample:
+def make_sample(metric: Metric, value: float, *labels: str) -> Sample:
     return Sample(metric.name, labels, (value,))
 
 
-def added_up(samples: Iterable[Sample]) -> list[Sample]:
+def sum_samples(samples: Iterable[Sample]) -> list[Sample]:
     """Those of the same series become one; for counters and histograms."""
     sums: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = {}
     for name, labels, values in samples:
@@ -143,7 +143,7 @@ def added_up(samples: Iterable[Sample]) -> list[Sample]:
     return [Sample(name, labels, values) for (name, labels), values in sums.items()]
 
 
-def text(samples: Iterable[Sample]) -> str:
+def format_prometheus(samples: Iterable[Sample]) -> str:
     """What a scrape is answered; metrics in the order of the catalogue."""
     found: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in samples:

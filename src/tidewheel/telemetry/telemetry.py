@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidewheel.core.model import Claimed, Enqueued, NewJob, Outcome, RescuedJob
 from tidewheel.settings import Settings
-from tidewheel.stores.external_transaction import Joined, Work
+from tidewheel.stores.external_transaction import ExternalEnqueueResult, TransactionSteps
 from tidewheel.telemetry import job_log, metric_gauges, samples
-from tidewheel.telemetry.metric_counters import Metrics
-from tidewheel.telemetry.metric_gauges import TopicFigures
+from tidewheel.telemetry.metric_counters import MetricCounters
+from tidewheel.telemetry.metric_gauges import TopicCounts
 from tidewheel.telemetry.samples import Sample
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class EnqueueSpan(Protocol):
     def jobs(self) -> Sequence[NewJob]:
         """The same jobs with the span's context in their headers."""
 
-    def answered(self, answers: Sequence[Enqueued]) -> None: ...
+    def record_answers(self, answers: Sequence[Enqueued]) -> None: ...
 
 
 class ExecuteSpan(Protocol):
@@ -44,16 +44,16 @@ class ExecuteSpan(Protocol):
 class Tracing(Protocol):
     """Spans around the two things a job consists of."""
 
-    def enqueueing(self, jobs: Sequence[NewJob]) -> AbstractContextManager[EnqueueSpan]: ...
+    def start_enqueue(self, jobs: Sequence[NewJob]) -> AbstractContextManager[EnqueueSpan]: ...
 
-    def executing(self, job: Claimed, task: str, worker: str) -> ExecuteSpan: ...
+    def start_attempt(self, job: Claimed, task: str, worker: str) -> ExecuteSpan: ...
 
-    def executing_batch(self, jobs: Sequence[Claimed], task: str, worker: str) -> ExecuteSpan: ...
+    def start_batch(self, jobs: Sequence[Claimed], task: str, worker: str) -> ExecuteSpan: ...
 
-    def handed_over(self, job: Claimed) -> Claimed:
+    def inject_context(self, job: Claimed) -> Claimed:
         """The job for another process, with the current span's context in its headers."""
 
-    def taken_over(self, job: Claimed) -> None:
+    def extract_context(self, job: Claimed) -> None:
         """Make that context the current one, in the context variables at hand."""
 
 
@@ -67,20 +67,20 @@ class Telemetry:
         self._settings = settings
         self._workers: tuple[Worker, ...] = ()  # that run; replaced, never changed: others read it meanwhile
         self._changing = threading.Lock()
-        self.metrics: Metrics | None = Metrics() if settings.metrics else None
+        self.metrics: MetricCounters | None = MetricCounters() if settings.metrics else None
         self.tracing: Tracing | None = None
         self.off = self.metrics is None  # and no tracing: the only question enqueueing asks
 
     # -- switching it on ----------------------------------------------------------------------------------
 
-    def count(self) -> Metrics:
+    def count(self) -> MetricCounters:
         """Count from now on, whatever the setting says."""
         if self.metrics is None:
-            self.metrics = Metrics()
+            self.metrics = MetricCounters()
             self.off = False
         return self.metrics
 
-    def served(self) -> None:
+    def count_if_allowed(self) -> None:
         """Somebody can ask for them: count, unless the setting says not to. Before workers are made."""
         if self._settings.metrics is None:
             self.count()
@@ -99,55 +99,59 @@ class Telemetry:
         if self.tracing is None:
             answers = await write(jobs)
         else:
-            with self.tracing.enqueueing(jobs) as span:
+            with self.tracing.start_enqueue(jobs) as span:
                 answers = await write(span.jobs)
                 if answers is not None:
-                    span.answered(answers)
+                    span.record_answers(answers)
         if self.metrics is not None and answers is not None:
-            self.metrics.submitted(jobs, answers)
+            self.metrics.count_submitted(jobs, answers)
         return answers
 
-    def join(self, write: Callable[[Sequence[NewJob]], Work[Joined]], jobs: Sequence[NewJob]) -> Work[Joined]:
+    def join_transaction(
+        self,
+        write: Callable[[Sequence[NewJob]], TransactionSteps[ExternalEnqueueResult]],
+        jobs: Sequence[NewJob],
+    ) -> TransactionSteps[ExternalEnqueueResult]:
         """The same in a transaction of the caller's own, which nobody can say whether it will commit."""
         if self.tracing is None:
             joined = yield from write(jobs)
         else:
-            with self.tracing.enqueueing(jobs) as span:
+            with self.tracing.start_enqueue(jobs) as span:
                 joined = yield from write(span.jobs)
-                span.answered(joined.answers)
+                span.record_answers(joined.enqueued)
         if self.metrics is not None:
-            self.metrics.submitted(jobs, joined.answers)
+            self.metrics.count_submitted(jobs, joined.enqueued)
         return joined
 
-    def rescued(self, jobs: Sequence[RescuedJob]) -> None:
+    def record_rescued(self, jobs: Sequence[RescuedJob]) -> None:
         """A store tells whom it brought back; on any thread."""
         if self._settings.log_jobs:
-            job_log.rescued(jobs)
+            job_log.log_rescued(jobs)
         if self.metrics is not None:
-            self.metrics.rescued(jobs)
+            self.metrics.count_rescued(jobs)
 
-    def handed_over(self, job: Claimed) -> Claimed:
+    def inject_context(self, job: Claimed) -> Claimed:
         """A job for a process of its own handler's, which goes on with the trace."""
-        return job if self.tracing is None else self.tracing.handed_over(job)
+        return job if self.tracing is None else self.tracing.inject_context(job)
 
-    def taken_over(self, job: Claimed) -> None:
+    def extract_context(self, job: Claimed) -> None:
         """There, in the handler's context variables."""
         if self.tracing is not None:
-            self.tracing.taken_over(job)
+            self.tracing.extract_context(job)
 
-    def works(self, worker: Worker) -> None:
+    def add_worker(self, worker: Worker) -> None:
         """A worker runs from now on, and tells how it is doing."""
         with self._changing:
             self._workers = (*self._workers, worker)
 
-    def rests(self, worker: Worker) -> None:
+    def remove_worker(self, worker: Worker) -> None:
         """It has ended."""
         with self._changing:
             self._workers = tuple(one for one in self._workers if one is not worker)
 
     # -- what is told -------------------------------------------------------------------------------------
 
-    def counted(self) -> list[Sample]:
+    def counter_samples(self) -> list[Sample]:
         """Counters of this process."""
         return [] if self.metrics is None else self.metrics.samples()
 
@@ -155,19 +159,19 @@ class Telemetry:
         """Everything this process knows without asking anybody: its counters, how its workers are, and what
         they last saw of the queue.
         """
-        yield from self.counted()
-        yield from metric_gauges.of_topics(self.topics())
+        yield from self.counter_samples()
+        yield from metric_gauges.topic_samples(self.topics())
         workers = sorted(self._workers, key=lambda worker: worker.name)
-        looks = [look for worker in workers if (look := worker.queue) is not None]
+        looks = [look for worker in workers if (look := worker.queue_snapshot) is not None]
         if looks:
-            yield from metric_gauges.of_queue(min(looks, key=lambda look: look.age_seconds))
+            yield from metric_gauges.queue_samples(min(looks, key=lambda look: look.age_seconds))
         for worker in workers:
-            yield from metric_gauges.of_worker(worker.health())
+            yield from metric_gauges.worker_samples(worker.health())
 
-    def topics(self) -> tuple[TopicFigures, ...]:
+    def topics(self) -> tuple[TopicCounts, ...]:
         """The busiest, as one of its workers saw them last."""
-        return next((worker.topics for worker in self._workers if worker.topics), ())
+        return next((worker.topic_counts for worker in self._workers if worker.topic_counts), ())
 
     def prometheus(self) -> str:
         """The same as text (``samples.MEDIA_TYPE``), for a program that answers scrapes itself."""
-        return samples.text(self.samples())
+        return samples.format_prometheus(self.samples())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidewheel.testing.app_helpers import enqueued, in_memory, inline
     from tidewheel.testing.clock import FrozenClock
 
-_HOME_OF = {
+_MODULE_OF = {
     "FrozenClock": "clock",
     "enqueued": "app_helpers",
     "in_memory": "app_helpers",
@@ -28,9 +28,9 @@ _HOME_OF = {
 def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value
 
 

@@ -12,7 +12,7 @@ from tidewheel.client.job_handle import Job
 from tidewheel.core.clock import Clock
 from tidewheel.core.security_context import acting_as
 
-LOOK_SECONDS: Final = 0.005
+POLL_SECONDS: Final = 0.005
 """How often an inline enqueue looks whether a job that another worker took has ended."""
 
 
@@ -67,7 +67,7 @@ def enqueued(app: Tidewheel) -> Iterator[list[Job[Any]]]:
     Nothing is read from the store, so those in a transaction that was not committed, or will never be, are
     among them (``task.using``). Those that a handler enqueues in ``ctx.transaction`` are left out.
     """
-    before = (app.after_enqueue, app.after_using)
+    before = (app.after_enqueue, app.after_external_enqueue)
     jobs: list[Job[Any]] = []
 
     async def note(handles: list[Job[Any]]) -> None:
@@ -80,11 +80,11 @@ def enqueued(app: Tidewheel) -> Iterator[list[Job[Any]]]:
         if before[1] is not None:
             before[1](handles)
 
-    app.after_enqueue, app.after_using = note, note_uncommitted
+    app.after_enqueue, app.after_external_enqueue = note, note_uncommitted
     try:
         yield jobs
     finally:
-        app.after_enqueue, app.after_using = before
+        app.after_enqueue, app.after_external_enqueue = before
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def inline(app: Tidewheel) -> Iterator[Tidewheel]:
     Everything else is as always: payloads are checked, keys are unique, retries wait for their time. Only
     tasks with ``isolation="process"`` run in this process like others, where mocks and debuggers reach them.
     """
-    before = (app.after_enqueue, app.lane.by_hand)
+    before = (app.after_enqueue, app.lane.manual)
 
     async def run_at_once(jobs: list[Job[Any]]) -> None:
         if before[0] is not None:
@@ -106,15 +106,15 @@ def inline(app: Tidewheel) -> Iterator[Tidewheel]:
             # A job that a handler enqueued may have been taken by the worker that runs this handler. A
             # duplicate may be the very job that waits here.
             while job.state == "running" and not job.duplicate:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 await job.refresh()
             if job.state == "failed":
                 await job.result(timeout=0)
 
     app.after_enqueue = run_at_once
-    app.lane.run_by_hand(True)
+    app.lane.set_manual(True)
     try:
         yield app
     finally:
         app.after_enqueue = before[0]
-        app.lane.run_by_hand(before[1])
+        app.lane.set_manual(before[1])

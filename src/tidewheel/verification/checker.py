@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidewheel.verification.history import Event, Result
-from tidewheel.verification.invariants import RULES, orphans
-from tidewheel.verification.job_histories import Book
+from tidewheel.verification.invariants import INVARIANTS, find_orphaned_leases
+from tidewheel.verification.job_histories import HistoryIndex
 
-MOST_FINDINGS = 20
+MAX_FINDINGS_PER_RULE = 20
 """Of one rule that are told; a store that is broken breaks a rule thousands of times."""
 
 
@@ -23,7 +23,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Recovery:
+class RecoveryTimes:
     """What became of the jobs of workers that died, or stood still."""
 
     orphans: int = 0
@@ -35,77 +35,77 @@ class Recovery:
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """What was looked at, and what was found."""
 
     violations: list[Violation]
     counts: dict[str, int]
     """How many of what the history is made of: jobs, grants, endings, …"""
-    troubles: dict[str, int]
+    faults: dict[str, int]
     """Faults that were injected, by kind."""
-    recovery: Recovery
-    left_out: dict[str, int] = field(default_factory=dict)
+    recovery: RecoveryTimes
+    omitted: dict[str, int] = field(default_factory=dict)
     """Findings beyond the first of each rule."""
 
 
-def check(events: Iterable[Event]) -> Report:
+def check_history(events: Iterable[Event]) -> CheckReport:
     """Read a history and try every rule on it."""
-    book = Book(events)
+    book = HistoryIndex(events)
     violations: list[Violation] = []
     left_out: dict[str, int] = {}
-    for rule in RULES:
-        findings = list(rule.look(book))
-        violations += [Violation(rule.name, text) for text in findings[:MOST_FINDINGS]]
-        if len(findings) > MOST_FINDINGS:
-            left_out[rule.name] = len(findings) - MOST_FINDINGS
+    for rule in INVARIANTS:
+        findings = list(rule.check(book))
+        violations += [Violation(rule.name, text) for text in findings[:MAX_FINDINGS_PER_RULE]]
+        if len(findings) > MAX_FINDINGS_PER_RULE:
+            left_out[rule.name] = len(findings) - MAX_FINDINGS_PER_RULE
     recovery = _recovery(book)
     counts = {**_counts(book), "orphans": recovery.orphans}
-    return Report(violations, counts, dict(book.troubles), recovery, left_out)
+    return CheckReport(violations, counts, dict(book.faults), recovery, left_out)
 
 
-def _counts(book: Book) -> dict[str, int]:
+def _counts(book: HistoryIndex) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    for enqueueing in book.enqueueings:
+    for enqueueing in book.enqueue_calls:
         counts["enqueues"] += 1
         counts[f"enqueues {enqueueing.result}"] += 1
-    counts["jobs"] = sum(bool(life.stored) for life in book.lives.values())
-    counts["claims"] = len(book.claimings)
+    counts["jobs"] = sum(bool(life.stored) for life in book.jobs.values())
+    counts["claims"] = len(book.claim_calls)
     for _, lease in book.leases:
         counts["grants"] += 1
         counts["runs"] += len(lease.started)
         counts["extensions"] += len(lease.extensions)
         for extension in lease.extensions:
             counts["extensions refused"] += extension.kept is False
-        for settling in lease.settlings:
+        for settling in lease.settle_calls:
             word = {True: "accepted", False: "refused", None: "unknown"}[settling.accepted]
             counts["endings"] += 1
             counts[f"endings {word}"] += 1
-    for life in book.lives.values():
+    for life in book.jobs.values():
         runs = sum(len(lease.started) for lease in life.leases)
         counts["jobs run more than once"] += runs > 1
         if life.end is not None:
             counts[f"jobs {life.end.state}"] += 1
-    counts["processes gone"] = len(book.died)
-    counts["processes frozen"] = len(book.frozen)
-    counts["events without a grant"] = len(book.strays)
+    counts["processes gone"] = len(book.ended_processes)
+    counts["processes frozen"] = len(book.freezes)
+    counts["events without a grant"] = len(book.events_without_grant)
     return {name: number for name, number in sorted(counts.items()) if number or " " not in name}
 
 
-def _recovery(book: Book) -> Recovery:
-    recovery = Recovery()
-    for orphan in orphans(book):
+def _recovery(book: HistoryIndex) -> RecoveryTimes:
+    recovery = RecoveryTimes()
+    for orphan in find_orphaned_leases(book):
         recovery.orphans += 1
         due = orphan.due
         if orphan.found is None or not orphan.certain:
             continue
         recovery.timed += 1
         # Nobody can be found by a store that is away: count from its return.
-        for span in book.away:
-            if not span.by and span.begin <= max(due, orphan.found) and span.end > due:
+        for span in book.store_outages:
+            if not span.process and span.begin <= max(due, orphan.found) and span.end > due:
                 due = min(span.end, orphan.found)
         late = max(0.0, orphan.found - due)
         recovery.worst_after_lease = max(late, recovery.worst_after_lease or 0.0)
     return recovery
 
 
-__all__ = ["Recovery", "Report", "Result", "Violation", "check"]
+__all__ = ["CheckReport", "RecoveryTimes", "Result", "Violation", "check_history"]

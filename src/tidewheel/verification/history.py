@@ -32,7 +32,7 @@ class Result(StrEnum):
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="event", tag=str, omit_defaults=True, gc=False):
     at: float
-    by: str = ""
+    process: str = ""
 
 
 class _Call(_Event, frozen=True, kw_only=True, tag=str, gc=False):
@@ -47,7 +47,7 @@ class _Answer(_Event, frozen=True, kw_only=True, tag=str, gc=False):
 # -- calls and their answers --------------------------------------------------------------------------------
 
 
-class AskedJob(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RequestedJob(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job as its producer wanted it."""
 
     id: UUID
@@ -62,7 +62,7 @@ class AskedJob(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class EnqueueCalled(_Call, frozen=True, tag="enqueue", gc=False):
-    jobs: list[AskedJob]
+    jobs: list[RequestedJob]
 
 
 class EnqueueAnswered(_Answer, frozen=True, kw_only=True, tag="enqueue_answer", gc=False):
@@ -91,7 +91,7 @@ class ClaimAnswered(_Answer, frozen=True, kw_only=True, tag="claim_answer", gc=F
     grants: list[Granted] = []
 
 
-class Held(Struct, frozen=True, array_like=True, gc=False):
+class HeldLease(Struct, frozen=True, array_like=True, gc=False):
     """A lease, as it is named in a call."""
 
     id: UUID
@@ -99,7 +99,7 @@ class Held(Struct, frozen=True, array_like=True, gc=False):
 
 
 class ExtendCalled(_Call, frozen=True, kw_only=True, tag="extend", gc=False):
-    leases: list[Held]
+    leases: list[HeldLease]
     seconds: float
 
 
@@ -108,17 +108,17 @@ class ExtendAnswered(_Answer, frozen=True, kw_only=True, tag="extend_answer", gc
     seconds: list[float] = []  # how long each lasts, where the job's own length decided
 
 
-class Ending(Struct, frozen=True, array_like=True, gc=False):
-    """One settlement: ``how`` is complete, retry, fail, release or cancel."""
+class RequestedSettlement(Struct, frozen=True, array_like=True, gc=False):
+    """One settlement: ``outcome`` is complete, retry, fail, release or cancel."""
 
     id: UUID
     fence: int
-    how: str
+    outcome: str
     delay: float = 0.0
 
 
 class SettleCalled(_Call, frozen=True, kw_only=True, tag="settle", gc=False):
-    endings: list[Ending]
+    settlements: list[RequestedSettlement]
 
 
 class SettleAnswered(_Answer, frozen=True, kw_only=True, tag="settle_answer", gc=False):
@@ -133,7 +133,7 @@ class CancelAnswered(_Answer, frozen=True, kw_only=True, tag="cancel_answer", gc
     verdicts: list[str] = []  # done, requested, not_found, …
 
 
-class Listed(_Event, frozen=True, kw_only=True, tag="listed", gc=False):
+class JobsListed(_Event, frozen=True, kw_only=True, tag="listed", gc=False):
     """What a caller who may see one tenant was shown."""
 
     tenant: str
@@ -143,41 +143,41 @@ class Listed(_Event, frozen=True, kw_only=True, tag="listed", gc=False):
 # -- handlers -----------------------------------------------------------------------------------------------
 
 
-class Started(_Event, frozen=True, kw_only=True, tag="start", gc=False):
+class HandlerStarted(_Event, frozen=True, kw_only=True, tag="start", gc=False):
     """A handler began, under this lease."""
 
     id: UUID
     fence: int
 
 
-class Ended(_Event, frozen=True, kw_only=True, tag="end", gc=False):
+class HandlerEnded(_Event, frozen=True, kw_only=True, tag="end", gc=False):
     """A handler came to its end: well, or by raising."""
 
     id: UUID
     fence: int
-    well: bool = True
+    succeeded: bool = True
 
 
 # -- what the sweep did -------------------------------------------------------------------------------------
 
 
-class Died(_Event, frozen=True, kw_only=True, tag="died", gc=False):
-    """The process named by ``by`` is gone for good."""
+class ProcessEnded(_Event, frozen=True, kw_only=True, tag="died", gc=False):
+    """The process named by ``process`` is gone for good."""
 
 
-class Froze(_Event, frozen=True, kw_only=True, tag="froze", gc=False):
-    """The process stands still, until ``Thawed`` or for ever."""
+class ProcessFrozen(_Event, frozen=True, kw_only=True, tag="froze", gc=False):
+    """The process stands still, until ``ProcessResumed`` or for ever."""
 
 
-class Thawed(_Event, frozen=True, kw_only=True, tag="thawed", gc=False):
+class ProcessResumed(_Event, frozen=True, kw_only=True, tag="thawed", gc=False):
     """The process goes on."""
 
 
-class StoreLeft(_Event, frozen=True, kw_only=True, tag="store_left", gc=False):
-    """From now on nobody, or (with ``by``) one process, can reach the store."""
+class StoreUnreachable(_Event, frozen=True, kw_only=True, tag="store_left", gc=False):
+    """From now on nobody, or (with ``process``) one process, can reach the store."""
 
 
-class StoreCame(_Event, frozen=True, kw_only=True, tag="store_came", gc=False):
+class StoreReachable(_Event, frozen=True, kw_only=True, tag="store_came", gc=False):
     """The store can be reached again."""
 
 
@@ -187,7 +187,7 @@ class ClockStepped(_Event, frozen=True, kw_only=True, tag="clock_stepped", gc=Fa
     seconds: float
 
 
-class Trouble(_Event, frozen=True, kw_only=True, tag="trouble", gc=False):
+class FaultInjected(_Event, frozen=True, kw_only=True, tag="trouble", gc=False):
     """A fault was injected; for the report."""
 
     kind: str
@@ -196,7 +196,7 @@ class Trouble(_Event, frozen=True, kw_only=True, tag="trouble", gc=False):
 # -- the end ------------------------------------------------------------------------------------------------
 
 
-class Stored(_Event, frozen=True, kw_only=True, tag="stored", gc=False):
+class StoredJob(_Event, frozen=True, kw_only=True, tag="stored", gc=False):
     """One job as it is stored at the end."""
 
     id: UUID
@@ -212,14 +212,14 @@ class Stored(_Event, frozen=True, kw_only=True, tag="stored", gc=False):
     error: str | None = None  # code of the newest error
 
 
-class Counted(_Event, frozen=True, kw_only=True, tag="counted", gc=False):
+class JobsCounted(_Event, frozen=True, kw_only=True, tag="counted", gc=False):
     """How many jobs the store says there are, by topic and state."""
 
     topic: str
     states: dict[str, int]
 
 
-class Quiet(_Event, frozen=True, kw_only=True, tag="quiet", gc=False):
+class WorkloadDrained(_Event, frozen=True, kw_only=True, tag="quiet", gc=False):
     """Nothing is going on any more; what is stored now is the end of the story."""
 
 
@@ -234,19 +234,19 @@ Event: TypeAlias = (
     | SettleAnswered
     | CancelCalled
     | CancelAnswered
-    | Listed
-    | Started
-    | Ended
-    | Died
-    | Froze
-    | Thawed
-    | StoreLeft
-    | StoreCame
+    | JobsListed
+    | HandlerStarted
+    | HandlerEnded
+    | ProcessEnded
+    | ProcessFrozen
+    | ProcessResumed
+    | StoreUnreachable
+    | StoreReachable
     | ClockStepped
-    | Trouble
-    | Stored
-    | Counted
-    | Quiet
+    | FaultInjected
+    | StoredJob
+    | JobsCounted
+    | WorkloadDrained
 )
 
 _encoder = msgspec.json.Encoder()

@@ -13,40 +13,40 @@ from typing import assert_never
 from uuid import UUID
 
 from tidewheel.verification.history import (
-    AskedJob,
     CancelAnswered,
     CancelCalled,
     ClaimAnswered,
     ClaimCalled,
     ClockStepped,
-    Counted,
-    Died,
-    Ended,
     EnqueueAnswered,
     EnqueueCalled,
     Event,
     ExtendAnswered,
     ExtendCalled,
-    Froze,
+    FaultInjected,
     Granted,
-    Listed,
-    Quiet,
+    HandlerEnded,
+    HandlerStarted,
+    JobsCounted,
+    JobsListed,
+    ProcessEnded,
+    ProcessFrozen,
+    ProcessResumed,
+    RequestedJob,
     Result,
     SettleAnswered,
     SettleCalled,
-    Started,
-    StoreCame,
-    Stored,
-    StoreLeft,
-    Thawed,
-    Trouble,
+    StoredJob,
+    StoreReachable,
+    StoreUnreachable,
+    WorkloadDrained,
 )
 
 FOREVER = float("inf")
 
 
 @dataclass(slots=True)
-class Extension:
+class ExtendCall:
     sent: float
     seconds: float
     answered: float | None = None
@@ -55,9 +55,9 @@ class Extension:
 
 
 @dataclass(slots=True)
-class Settling:
+class SettleCall:
     sent: float
-    how: str
+    outcome: str
     delay: float
     answered: float | None = None
     accepted: bool | None = None
@@ -65,15 +65,15 @@ class Settling:
 
 
 @dataclass(slots=True)
-class Lease:
+class LeaseHistory:
     """One grant, and everything done under it."""
 
     granted: Granted
-    by: str
-    asked: float
-    received: float
-    extensions: list[Extension] = field(default_factory=list)
-    settlings: list[Settling] = field(default_factory=list)
+    process: str
+    claimed_at: float
+    granted_at: float
+    extensions: list[ExtendCall] = field(default_factory=list)
+    settle_calls: list[SettleCall] = field(default_factory=list)
     started: list[float] = field(default_factory=list)
     ended: list[tuple[float, bool]] = field(default_factory=list)
 
@@ -86,17 +86,17 @@ class Lease:
         return self.granted.lease
 
     @property
-    def surely_until(self) -> float:
+    def held_at_least_until(self) -> float:
         """It holds at least so long, for all its holder knows, who gives it up when it sends an ending."""
-        until = [self.asked + self.seconds]
+        until = [self.claimed_at + self.seconds]
         until += [extension.sent + extension.seconds for extension in self.extensions if extension.kept]
         # One that failed for certain ends nothing: its holder goes on.
-        given_up = [one.sent for one in self.settlings if one.accepted is not False or one.refused]
+        given_up = [one.sent for one in self.settle_calls if one.accepted is not False or one.refused]
         return min([max(until), *given_up])
 
-    def surely_at(self, moment: float) -> float:
+    def held_at_least_as_of(self, moment: float) -> float:
         """Until when it holds at least, as of the extensions that were answered before ``moment``."""
-        until = [self.asked + self.seconds]
+        until = [self.claimed_at + self.seconds]
         until += [
             one.sent + one.seconds
             for one in self.extensions
@@ -105,68 +105,70 @@ class Lease:
         return max(until)
 
     @property
-    def at_most_until(self) -> float:
+    def held_at_most_until(self) -> float:
         """It cannot hold longer.
 
         An extension whose answer was lost may have come into force late, but only while the lease still held.
         """
-        ends = [self.received + self.seconds]
+        ends = [self.granted_at + self.seconds]
         ends += [one.answered + one.seconds for one in self.extensions if one.kept and one.answered]
         return max(ends) + sum(one.seconds for one in self.extensions if one.kept is None)
 
     @property
-    def certain(self) -> bool:
+    def end_is_known(self) -> bool:
         """Whether it is known when it ended: the answer to no extension was lost."""
         return all(one.kept is not None for one in self.extensions)
 
     @property
-    def accepted(self) -> list[Settling]:
-        return [settling for settling in self.settlings if settling.accepted]
+    def accepted(self) -> list[SettleCall]:
+        return [settling for settling in self.settle_calls if settling.accepted]
 
-    def since(self, accepted: Settling) -> float:
+    def earliest_settled_at(self, accepted: SettleCall) -> float:
         """When an accepted ending may have been sent first: one whose answer is lost is sent again, and the
         store then answers for the first one.
         """
-        before = [one.sent for one in self.settlings if one.accepted is None and one.how == accepted.how]
+        before = [
+            one.sent for one in self.settle_calls if one.accepted is None and one.outcome == accepted.outcome
+        ]
         return min([accepted.sent, *before])
 
     @property
-    def undecided(self) -> set[str]:
+    def unknown_outcomes(self) -> set[str]:
         """Endings that may have been accepted without anybody having heard of it."""
-        return {settling.how for settling in self.settlings if settling.accepted is None}
+        return {settling.outcome for settling in self.settle_calls if settling.accepted is None}
 
 
 @dataclass(slots=True)
-class Cancelling:
+class CancelCall:
     sent: float
     answered: float | None = None
     verdict: str | None = None
 
 
 @dataclass(slots=True)
-class Life:
+class JobHistory:
     """One job."""
 
     id: UUID
-    asked: AskedJob | None = None
-    asked_at: float = 0.0
-    times_asked: int = 0
-    leases: list[Lease] = field(default_factory=list)  # in the order in which they were received
-    cancellings: list[Cancelling] = field(default_factory=list)
-    stored: list[Stored] = field(default_factory=list)
+    request: RequestedJob | None = None
+    requested_at: float = 0.0
+    request_count: int = 0
+    leases: list[LeaseHistory] = field(default_factory=list)  # in the order in which they were received
+    cancel_calls: list[CancelCall] = field(default_factory=list)
+    stored: list[StoredJob] = field(default_factory=list)
 
     @property
-    def grants(self) -> list[Lease]:
+    def grants(self) -> list[LeaseHistory]:
         """Its leases as they were granted: the answer to an earlier claim may be the later one to arrive."""
         return sorted(self.leases, key=lambda lease: lease.fence)
 
     @property
-    def end(self) -> Stored | None:
+    def end(self) -> StoredJob | None:
         return self.stored[0] if self.stored else None
 
 
 @dataclass(slots=True)
-class Enqueueing:
+class EnqueueCall:
     called: EnqueueCalled
     answered: EnqueueAnswered | None = None
 
@@ -176,65 +178,65 @@ class Enqueueing:
 
 
 @dataclass(slots=True)
-class Claiming:
+class ClaimCall:
     called: ClaimCalled
     answered: ClaimAnswered | None = None
 
 
 @dataclass(slots=True)
-class Span:
+class Outage:
     """A stretch of time in which a process, or the store, was not there."""
 
-    by: str
+    process: str
     begin: float
     end: float = FOREVER
 
 
-class Book:
+class HistoryIndex:
     """A history, sorted by what it is about."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.lives: dict[UUID, Life] = {}
-        self.enqueueings: list[Enqueueing] = []
-        self.claimings: list[Claiming] = []
-        self.listed: list[Listed] = []
-        self.counted: list[Counted] = []
-        self.died: dict[str, float] = {}
-        self.frozen: list[Span] = []
-        self.away: list[Span] = []
+        self.jobs: dict[UUID, JobHistory] = {}
+        self.enqueue_calls: list[EnqueueCall] = []
+        self.claim_calls: list[ClaimCall] = []
+        self.listed: list[JobsListed] = []
+        self.counted: list[JobsCounted] = []
+        self.ended_processes: dict[str, float] = {}
+        self.freezes: list[Outage] = []
+        self.store_outages: list[Outage] = []
         self.clock_stepped = False
-        self.quiet = False
-        self.troubles: Counter[str] = Counter()
-        self.strays: list[Event] = []  # about leases of which no grant is known
-        self._leases: dict[tuple[UUID, int], Lease] = {}
-        self._enqueueing: dict[tuple[str, int], Enqueueing] = {}
-        self._claiming: dict[tuple[str, int], Claiming] = {}
-        self._extensions: dict[tuple[str, int], list[Extension | None]] = {}
-        self._settlings: dict[tuple[str, int], list[Settling | None]] = {}
-        self._cancellings: dict[tuple[str, int], list[Cancelling]] = {}
-        self._opened: defaultdict[str, list[Span]] = defaultdict(list)
+        self.drained_at = False
+        self.faults: Counter[str] = Counter()
+        self.events_without_grant: list[Event] = []  # about leases of which no grant is known
+        self._leases: dict[tuple[UUID, int], LeaseHistory] = {}
+        self._enqueueing: dict[tuple[str, int], EnqueueCall] = {}
+        self._claiming: dict[tuple[str, int], ClaimCall] = {}
+        self._extensions: dict[tuple[str, int], list[ExtendCall | None]] = {}
+        self._settlings: dict[tuple[str, int], list[SettleCall | None]] = {}
+        self._cancellings: dict[tuple[str, int], list[CancelCall]] = {}
+        self._opened: defaultdict[str, list[Outage]] = defaultdict(list)
         # The sort keeps the order of what one process wrote down at the same instant.
         for event in sorted(events, key=lambda event: event.at):
             self._take(event)
 
-    def life(self, job_id: UUID) -> Life:
-        life = self.lives.get(job_id)
+    def job_history(self, job_id: UUID) -> JobHistory:
+        life = self.jobs.get(job_id)
         if life is None:
-            life = self.lives[job_id] = Life(job_id)
+            life = self.jobs[job_id] = JobHistory(job_id)
         return life
 
     @cached_property
-    def unheard_claims(self) -> list[ClaimCalled]:
+    def unanswered_claims(self) -> list[ClaimCalled]:
         """Claims whose answers nobody got: they may have been granted jobs."""
         return [
             one.called
-            for one in self.claimings
+            for one in self.claim_calls
             if one.answered is None or one.answered.result is Result.UNKNOWN
         ]
 
     @property
-    def leases(self) -> Iterable[tuple[Life, Lease]]:
-        return ((life, lease) for life in self.lives.values() for lease in life.leases)
+    def leases(self) -> Iterable[tuple[JobHistory, LeaseHistory]]:
+        return ((life, lease) for life in self.jobs.values() for lease in life.leases)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -242,88 +244,90 @@ class Book:
                 self._called(event)
             case EnqueueAnswered() | ClaimAnswered() | ExtendAnswered() | SettleAnswered() | CancelAnswered():
                 self._answered(event)
-            case Started() | Ended():
+            case HandlerStarted() | HandlerEnded():
                 lease = self._leases.get((event.id, event.fence))
                 if lease is None:
-                    self.strays.append(event)
-                elif isinstance(event, Started):
+                    self.events_without_grant.append(event)
+                elif isinstance(event, HandlerStarted):
                     lease.started.append(event.at)
                 else:
-                    lease.ended.append((event.at, event.well))
-            case Listed():
+                    lease.ended.append((event.at, event.succeeded))
+            case JobsListed():
                 self.listed.append(event)
-            case Stored():
-                self.life(event.id).stored.append(event)
-            case Counted():
+            case StoredJob():
+                self.job_history(event.id).stored.append(event)
+            case JobsCounted():
                 self.counted.append(event)
-            case Died():
-                self.died.setdefault(event.by, event.at)  # whoever finds out later may say so again
-            case Froze() | StoreLeft():
-                span = Span(event.by, event.at)
-                (self.frozen if isinstance(event, Froze) else self.away).append(span)
-                self._opened[f"{isinstance(event, Froze)}{event.by}"].append(span)
-            case Thawed() | StoreCame():
-                for span in self._opened.pop(f"{isinstance(event, Thawed)}{event.by}", []):
+            case ProcessEnded():
+                self.ended_processes.setdefault(
+                    event.process, event.at
+                )  # whoever finds out later may say so again
+            case ProcessFrozen() | StoreUnreachable():
+                span = Outage(event.process, event.at)
+                (self.freezes if isinstance(event, ProcessFrozen) else self.store_outages).append(span)
+                self._opened[f"{isinstance(event, ProcessFrozen)}{event.process}"].append(span)
+            case ProcessResumed() | StoreReachable():
+                for span in self._opened.pop(f"{isinstance(event, ProcessResumed)}{event.process}", []):
                     span.end = event.at
             case ClockStepped():
                 self.clock_stepped = True
-            case Trouble():
-                self.troubles[event.kind] += 1
-            case Quiet():
-                self.quiet = True
+            case FaultInjected():
+                self.faults[event.kind] += 1
+            case WorkloadDrained():
+                self.drained_at = True
             case _:
                 assert_never(event)
 
     def _called(
         self, event: EnqueueCalled | ClaimCalled | ExtendCalled | SettleCalled | CancelCalled
     ) -> None:
-        call = (event.by, event.call)
+        call = (event.process, event.call)
         match event:
             case EnqueueCalled():
-                self._enqueueing[call] = Enqueueing(event)
-                self.enqueueings.append(self._enqueueing[call])
+                self._enqueueing[call] = EnqueueCall(event)
+                self.enqueue_calls.append(self._enqueueing[call])
                 for job in event.jobs:
-                    life = self.life(job.id)
-                    life.times_asked += 1
-                    if life.asked is None:
-                        life.asked, life.asked_at = job, event.at
+                    life = self.job_history(job.id)
+                    life.request_count += 1
+                    if life.request is None:
+                        life.request, life.requested_at = job, event.at
             case ClaimCalled():
-                self._claiming[call] = Claiming(event)
-                self.claimings.append(self._claiming[call])
+                self._claiming[call] = ClaimCall(event)
+                self.claim_calls.append(self._claiming[call])
             case ExtendCalled():
-                extensions: list[Extension | None] = []
+                extensions: list[ExtendCall | None] = []
                 for held in event.leases:
                     lease = self._leases.get((held.id, held.fence))
-                    extension = None if lease is None else Extension(event.at, event.seconds)
+                    extension = None if lease is None else ExtendCall(event.at, event.seconds)
                     if lease is not None and extension is not None:
                         lease.extensions.append(extension)
                     extensions.append(extension)
                 self._extensions[call] = extensions
                 if None in extensions:
-                    self.strays.append(event)
+                    self.events_without_grant.append(event)
             case SettleCalled():
-                settlings: list[Settling | None] = []
-                for ending in event.endings:
+                settlings: list[SettleCall | None] = []
+                for ending in event.settlements:
                     lease = self._leases.get((ending.id, ending.fence))
-                    settling = None if lease is None else Settling(event.at, ending.how, ending.delay)
+                    settling = None if lease is None else SettleCall(event.at, ending.outcome, ending.delay)
                     if lease is not None and settling is not None:
-                        lease.settlings.append(settling)
+                        lease.settle_calls.append(settling)
                     settlings.append(settling)
                 self._settlings[call] = settlings
                 if None in settlings:
-                    self.strays.append(event)
+                    self.events_without_grant.append(event)
             case CancelCalled():
-                cancellings = [Cancelling(event.at) for _ in event.ids]
+                cancellings = [CancelCall(event.at) for _ in event.ids]
                 self._cancellings[call] = cancellings
                 for job_id, cancelling in zip(event.ids, cancellings, strict=True):
-                    self.life(job_id).cancellings.append(cancelling)
+                    self.job_history(job_id).cancel_calls.append(cancelling)
             case _:
                 assert_never(event)
 
     def _answered(
         self, event: EnqueueAnswered | ClaimAnswered | ExtendAnswered | SettleAnswered | CancelAnswered
     ) -> None:
-        call = (event.by, event.call)
+        call = (event.process, event.call)
         known = event.result is Result.OK
         match event:
             case EnqueueAnswered():
@@ -332,9 +336,9 @@ class Book:
                 claiming = self._claiming.pop(call)
                 claiming.answered = event
                 for granted in event.grants:
-                    lease = Lease(granted, event.by, claiming.called.at, event.at)
+                    lease = LeaseHistory(granted, event.process, claiming.called.at, event.at)
                     self._leases[granted.id, granted.fence] = lease
-                    self.life(granted.id).leases.append(lease)
+                    self.job_history(granted.id).leases.append(lease)
             case ExtendAnswered():
                 extensions = self._extensions.pop(call)
                 answers = event.kept if known else [_unless_unknown(event.result)] * len(extensions)

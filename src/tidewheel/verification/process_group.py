@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tidewheel.errors import ConfigurationError, StoreError
-from tidewheel.verification.history import Died, Froze, Recorder, Thawed, read_history
+from tidewheel.verification.history import ProcessEnded, ProcessFrozen, ProcessResumed, Recorder, read_history
 from tidewheel.verification.process_main import READY
 
-START_SECONDS: Final = 60.0
+START_TIMEOUT_SECONDS: Final = 60.0
 """How long an interpreter may take to start and open the store; a store that is away takes its time."""
-STOP_SECONDS: Final = 30.0
-MOST_REFUSED: Final = 100
+STOP_TIMEOUT_SECONDS: Final = 30.0
+MAX_FAILED_STARTS: Final = 100
 """Starts in a row that may fail before there must be another reason than trouble."""
 
 _PROGRAM: Final = (
@@ -34,7 +34,7 @@ Role = Literal["worker", "guard", "producer"]
 """A guard is a worker that nobody harms: somebody must be there to notice that others have died."""
 
 
-class Member:
+class ManagedProcess:
     """One process."""
 
     def __init__(self, name: str, role: Role, popen: subprocess.Popen[bytes]) -> None:
@@ -43,7 +43,7 @@ class Member:
         self.popen = popen
         self.ready = False
         self.frozen = False
-        self.leaving = False  # was told to stop
+        self.stopping = False  # was told to stop
         self.killed = False  # by the sweep
 
     @property
@@ -53,7 +53,7 @@ class Member:
     @property
     def working(self) -> bool:
         """There, up, and nobody has done anything to it."""
-        return self.alive and self.ready and not self.frozen and not self.leaving
+        return self.alive and self.ready and not self.frozen and not self.stopping
 
     async def wait(self, seconds: float) -> bool:
         """True once it has ended, False when it does not within the time."""
@@ -66,7 +66,7 @@ class Member:
         return True
 
 
-class Crew:
+class ProcessGroup:
     """All processes of a sweep. A worker that dies is replaced by one with another name."""
 
     def __init__(
@@ -87,8 +87,8 @@ class Crew:
         self._pause = pause
         self._started = 0
         self._missing: list[Role] = []  # to be started as soon as that works
-        self._refused = 0  # starts in a row that did not
-        self.members: list[Member] = []
+        self._failed_starts = 0  # starts in a row that did not
+        self.processes: list[ManagedProcess] = []
         self.problems: list[str] = []
 
     @property
@@ -96,16 +96,16 @@ class Crew:
         """The files in which members wrote down what they did."""
         return sorted(self._directory.glob("*.jsonl"))
 
-    def working(self, role: Role) -> list[Member]:
-        return [member for member in self.members if member.role == role and member.working]
+    def working(self, role: Role) -> list[ManagedProcess]:
+        return [member for member in self.processes if member.role == role and member.working]
 
-    def said_by(self, name: str) -> str:
+    def log_tail(self, name: str) -> str:
         """The last lines a process wrote to its log."""
         log = self._directory / f"{name}.log"
         lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
         return "\n".join(lines[-5:]) or "it said nothing"
 
-    async def start(self, role: Role) -> Member:
+    async def start(self, role: Role) -> ManagedProcess:
         """One more process, up and running."""
         if not sys.executable or getattr(sys, "frozen", False):
             raise ConfigurationError(
@@ -123,8 +123,8 @@ class Crew:
             "seed": self._choose.randrange(2**32),
             "pause": self._pause,
         }
-        member = Member(name, role, self._spawn(name))
-        self.members.append(member)
+        member = ManagedProcess(name, role, self._spawn(name))
+        self.processes.append(member)
         popen = member.popen
         assert popen.stdin is not None  # noqa: S101 - asked for in _spawn
         with contextlib.suppress(BrokenPipeError):  # dead already, which is seen below
@@ -152,105 +152,109 @@ class Crew:
                 **options,
             )
 
-    async def _until_ready(self, member: Member) -> None:
+    async def _until_ready(self, member: ManagedProcess) -> None:
         assert member.popen.stdout is not None  # noqa: S101 - asked for in _spawn
         output = member.popen.stdout
         os.set_blocking(output.fileno(), False)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + START_SECONDS
+        deadline = loop.time() + START_TIMEOUT_SECONDS
         while output.read(len(READY)) != READY:
             if member.killed:
                 return
             if not member.alive or loop.time() > deadline:
-                why = "ended" if not member.alive else f"was not ready within {START_SECONDS:g} s"
+                why = "ended" if not member.alive else f"was not ready within {START_TIMEOUT_SECONDS:g} s"
                 self.kill(member)
-                self.members.remove(member)
-                raise StoreError(f"{member.name} {why}: {self.said_by(member.name)}")
+                self.processes.remove(member)
+                raise StoreError(f"{member.name} {why}: {self.log_tail(member.name)}")
             await asyncio.sleep(0.02)
         member.ready = True
 
     # -- what can be done to them -------------------------------------------------------------------------
 
-    def kill(self, member: Member) -> None:
+    def kill(self, member: ManagedProcess) -> None:
         """SIGKILL: nothing of it runs any more."""
         member.killed = True
         member.popen.kill()
         member.popen.wait()
-        self._let_go(member)
-        self._recorder.write(Died(at=self._recorder.now(), by=member.name))
+        self._remove(member)
+        self._recorder.write(ProcessEnded(at=self._recorder.now(), process=member.name))
 
-    def freeze(self, member: Member) -> None:
+    def freeze(self, member: ManagedProcess) -> None:
         """SIGSTOP: it is there, and does nothing."""
         member.frozen = True
         member.popen.send_signal(signal.SIGSTOP)
-        self._recorder.write(Froze(at=self._recorder.now(), by=member.name))
+        self._recorder.write(ProcessFrozen(at=self._recorder.now(), process=member.name))
 
-    def thaw(self, member: Member) -> None:
+    def thaw(self, member: ManagedProcess) -> None:
         if member.frozen and member.alive:
-            self._recorder.write(Thawed(at=self._recorder.now(), by=member.name))
+            self._recorder.write(ProcessResumed(at=self._recorder.now(), process=member.name))
             member.popen.send_signal(signal.SIGCONT)
         member.frozen = False
 
-    async def stop(self, member: Member) -> None:
+    async def stop(self, member: ManagedProcess) -> None:
         """Ask it to end, as a deployment does, and see that it does."""
-        member.leaving = True
+        member.stopping = True
         self.thaw(member)
         if member.role == "producer" and member.popen.stdin is not None:
             member.popen.stdin.close()
         else:
             member.popen.terminate()
-        if not await member.wait(STOP_SECONDS):
-            self.problems.append(f"{member.name} did not stop within {STOP_SECONDS:g} s")
+        if not await member.wait(STOP_TIMEOUT_SECONDS):
+            self.problems.append(f"{member.name} did not stop within {STOP_TIMEOUT_SECONDS:g} s")
             self.kill(member)
             return
-        self._let_go(member)
+        self._remove(member)
         # What it could not give back is as good as orphaned.
-        self._recorder.write(Died(at=self._recorder.now(), by=member.name))
+        self._recorder.write(ProcessEnded(at=self._recorder.now(), process=member.name))
 
-    def _let_go(self, member: Member) -> None:
+    def _remove(self, member: ManagedProcess) -> None:
         for pipe in (member.popen.stdin, member.popen.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
-    async def replace_the_dead(self) -> None:
+    async def replace_ended(self) -> None:
         """Start a process for each that is gone. One that ended by itself is a problem."""
-        gone = [member for member in self.members if not member.alive]
+        gone = [member for member in self.processes if not member.alive]
         for member in gone:
-            self.members.remove(member)
+            self.processes.remove(member)
             code = member.popen.returncode
-            if not (member.killed or member.leaving):
-                if not self._said_goodbye(member):
-                    self.problems.append(f"{member.name} ended with code {code}: {self.said_by(member.name)}")
-                self._recorder.write(Died(at=self._recorder.now(), by=member.name))
-            self._let_go(member)
+            if not (member.killed or member.stopping):
+                if not self._announced_its_end(member):
+                    self.problems.append(
+                        f"{member.name} ended with code {code}: {self.log_tail(member.name)}"
+                    )
+                self._recorder.write(ProcessEnded(at=self._recorder.now(), process=member.name))
+            self._remove(member)
             self._missing.append(member.role)
         while self._missing:
             try:
                 await self.start(self._missing[-1])
             except StoreError:
                 # The store is away as well. Whoever watches over processes tries again, and so does this.
-                self._refused += 1
-                if self._refused > MOST_REFUSED:
+                self._failed_starts += 1
+                if self._failed_starts > MAX_FAILED_STARTS:
                     raise
                 return
-            self._refused = 0
+            self._failed_starts = 0
             self._missing.pop()
 
-    def _said_goodbye(self, member: Member) -> bool:
+    def _announced_its_end(self, member: ManagedProcess) -> bool:
         """A deadly job writes down that it kills its worker; nobody else but the sweep does that."""
         history = self._directory / f"{member.name}.jsonl"
-        return any(isinstance(event, Died) for event in read_history([history] if history.exists() else []))
+        return any(
+            isinstance(event, ProcessEnded) for event in read_history([history] if history.exists() else [])
+        )
 
-    def dismiss(self, role: Role) -> None:
+    def retire_role(self, role: Role) -> None:
         """Nobody of this role is replaced any more; those there were have ended."""
-        self.members = [member for member in self.members if member.role != role]
+        self.processes = [member for member in self.processes if member.role != role]
         self._missing = [missing for missing in self._missing if missing != role]
 
     def kill_all(self) -> None:
         """Whatever happens, nobody is left behind."""
-        for member in self.members:
+        for member in self.processes:
             if member.alive:
                 self.kill(member)
             else:
-                self._let_go(member)
+                self._remove(member)

@@ -18,19 +18,19 @@ from tidewheel.core.model import JobFilter, NewJob
 from tidewheel.errors import StoreError
 from tidewheel.schedules.scheduler import Scheduler
 from tidewheel.stores import Store
-from tidewheel.verification.history import FileRecorder, Listed
+from tidewheel.verification.history import FileRecorder, JobsListed
 from tidewheel.verification.recording_store import RecordingStore
-from tidewheel.verification.stdin_control import read_orders, when_called_off
-from tidewheel.verification.workload import TENANTS, make_job, make_sweep_app
+from tidewheel.verification.stdin_control import call_when_parent_exits, read_instructions
+from tidewheel.verification.workload import TENANTS, make_job, make_workload_app
 from tidewheel.worker import Worker
 
 WORKER_CONCURRENCY = 10
 GUARD_CONCURRENCY = 50
 """Plenty: whatever comes back must find a free slot there, or nobody could say how soon it came back."""
-LARGEST_BATCH = 10
-KEYS = 50
+MAX_BATCH_JOBS = 10
+KEY_COUNT = 50
 """Keys are used again and again, so that some are taken."""
-REMEMBERED = 100
+MAX_CANCELLABLE_JOBS = 100
 """Jobs a producer may still cancel."""
 READY = b"ready\n"
 
@@ -38,7 +38,7 @@ READY = b"ready\n"
 def main() -> None:
     """Read the orders and follow them until called off."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    orders = read_orders()
+    orders = read_instructions()
     if orders is not None:
         asyncio.run(_follow(orders))
 
@@ -46,7 +46,7 @@ def main() -> None:
 async def _follow(orders: dict[str, Any]) -> None:
     recorder = FileRecorder(Path(orders["history"]), orders["name"])
     role = orders["role"]
-    app = make_sweep_app(
+    app = make_workload_app(
         orders["url"],
         lease=orders["lease"],
         concurrency=GUARD_CONCURRENCY if role == "guard" else WORKER_CONCURRENCY,
@@ -65,12 +65,12 @@ async def _follow(orders: dict[str, Any]) -> None:
                 clock=app.clock,
                 make_scheduler=Scheduler,
             )
-            when_called_off(worker.stop)
+            call_when_parent_exits(worker.stop)
             await worker.run()
         else:
             loop = asyncio.get_running_loop()
             stopped = asyncio.Event()
-            when_called_off(lambda: loop.call_soon_threadsafe(stopped.set))
+            call_when_parent_exits(lambda: loop.call_soon_threadsafe(stopped.set))
             producer = Producer(store, recorder, random.Random(orders["seed"]), orders["pause"])  # noqa: S311
             await producer.run(stopped)
 
@@ -83,8 +83,8 @@ class Producer:
         self._recorder = recorder
         self._choose = choose
         self._pause = pause
-        self._recent: deque[UUID] = deque(maxlen=REMEMBERED)
-        self._owned: deque[tuple[UUID, str]] = deque(maxlen=REMEMBERED)  # each with its tenant
+        self._recent: deque[UUID] = deque(maxlen=MAX_CANCELLABLE_JOBS)
+        self._owned: deque[tuple[UUID, str]] = deque(maxlen=MAX_CANCELLABLE_JOBS)  # each with its tenant
 
     async def run(self, stopped: asyncio.Event) -> None:
         while not stopped.is_set():
@@ -104,14 +104,14 @@ class Producer:
             page = await self._store.list_jobs(JobFilter(tenant=tenant), limit=20)
             ids = [record.id for record in page.items]
             me = self._recorder
-            me.write(Listed(at=me.now(), by=me.name, tenant=tenant, ids=ids))
+            me.write(JobsListed(at=me.now(), process=me.name, tenant=tenant, ids=ids))
         elif dice < 0.15:
-            answers = await self._store.enqueue([make_job(choose, key=f"key-{choose.randrange(KEYS)}")])
+            answers = await self._store.enqueue([make_job(choose, key=f"key-{choose.randrange(KEY_COUNT)}")])
             self._recent.append(answers[0].job_id)
         elif dice < 0.25 and self._owned:
             await self._enqueue_after()
         else:
-            number = choose.randint(2, LARGEST_BATCH) if dice < 0.35 else 1
+            number = choose.randint(2, MAX_BATCH_JOBS) if dice < 0.35 else 1
             await self._enqueue([make_job(choose) for _ in range(number)])
 
     async def _enqueue(self, jobs: list[NewJob]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def read_orders() -> dict[str, Any] | None:
+def read_instructions() -> dict[str, Any] | None:
     """What the parent wants; None when it was called off before it began."""
     orders = b""
     while not orders.endswith(b"\n"):
@@ -25,7 +25,7 @@ def read_orders() -> dict[str, Any] | None:
     return answer
 
 
-def when_called_off(stop: Callable[[], object]) -> None:
+def call_when_parent_exits(stop: Callable[[], object]) -> None:
     """Have ``stop`` called, on a thread of its own, once the parent closes our input or is gone."""
     # By number: a thread that waits inside a Python file object would keep the interpreter from ending.
     number = sys.stdin.fileno()

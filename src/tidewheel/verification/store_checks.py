@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 from tidewheel.admin.reports.answers import Finding as AttentionFinding
 from tidewheel.admin.reports.answers import FindingKind, Severity
-from tidewheel.admin.reports.attention import of_ailment
+from tidewheel.admin.reports.attention import health_finding
 from tidewheel.builtin.file_reconciliation import (
-    MOST_JOBS,
-    MOST_NAMES,
+    MAX_JOBS,
+    MAX_NAMES,
     Reconciliation,
     reconcile_files,
 )
 from tidewheel.core.clock import MICROSECONDS
 from tidewheel.core.model import JobFilter
-from tidewheel.core.text_format import duration, plural, printable, size
+from tidewheel.core.text_format import format_duration, format_size, plural, printable
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     """How bad it is."""
 
     PROBLEM = "problem"  # something is wrong, and somebody has to do something
@@ -36,10 +36,10 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was found, in a sentence."""
 
-    level: Level
+    level: FindingLevel
     text: str
     kind: str = "store"
     """For programs: ``store`` is the store's own check, the others are words that stay the same."""
@@ -50,38 +50,38 @@ CLOCK_DOUBT_SECONDS: Final = 1.0
 CLOCK_PROBLEM_SECONDS: Final = 60.0
 FUTURE_SECONDS: Final = 5.0
 """A job that was made so much after now was made by another clock, or this one was set back."""
-MOST_FILES: Final = 20
+MAX_FILE_FINDINGS: Final = 20
 """Files that are told one by one."""
 
 _LEVELS: Final = {
     # Somebody has to do something, or these jobs never run.
-    FindingKind.LEASE_ENDED: Level.PROBLEM,
-    FindingKind.UNKNOWN_TASK: Level.PROBLEM,
+    FindingKind.LEASE_ENDED: FindingLevel.PROBLEM,
+    FindingKind.UNKNOWN_TASK: FindingLevel.PROBLEM,
     # It may be meant so, or be over in a moment.
-    FindingKind.NO_WORKER: Level.DOUBT,
-    FindingKind.HOLDER_LOST: Level.DOUBT,
-    FindingKind.WORKER_MISSING: Level.DOUBT,
-    FindingKind.WORKER_STUCK: Level.DOUBT,
-    FindingKind.WORKER_POLLING: Level.DOUBT,
-    FindingKind.CLOCK_STEP: Level.DOUBT,
-    FindingKind.TIMED_OUT: Level.DOUBT,
-    FindingKind.SCHEDULE_OVERDUE: Level.DOUBT,
-    FindingKind.SCHEDULE_TROUBLED: Level.DOUBT,
-    FindingKind.SCHEDULE_UNDECLARED: Level.NOTE,
-    FindingKind.PAUSED: Level.NOTE,
-    FindingKind.LIMITED: Level.NOTE,
-    FindingKind.MIXED_VERSIONS: Level.NOTE,
+    FindingKind.NO_WORKER: FindingLevel.DOUBT,
+    FindingKind.HOLDER_LOST: FindingLevel.DOUBT,
+    FindingKind.WORKER_MISSING: FindingLevel.DOUBT,
+    FindingKind.WORKER_STUCK: FindingLevel.DOUBT,
+    FindingKind.WORKER_POLLING: FindingLevel.DOUBT,
+    FindingKind.CLOCK_STEP: FindingLevel.DOUBT,
+    FindingKind.TIMED_OUT: FindingLevel.DOUBT,
+    FindingKind.SCHEDULE_OVERDUE: FindingLevel.DOUBT,
+    FindingKind.SCHEDULE_TROUBLED: FindingLevel.DOUBT,
+    FindingKind.SCHEDULE_UNDECLARED: FindingLevel.NOTE,
+    FindingKind.PAUSED: FindingLevel.NOTE,
+    FindingKind.LIMITED: FindingLevel.NOTE,
+    FindingKind.MIXED_VERSIONS: FindingLevel.NOTE,
     # Of the ground; those that somebody may have chosen are no problem, however bad they are.
-    FindingKind.UNSAFE_COMMITS: Level.DOUBT,
-    FindingKind.IN_MEMORY: Level.DOUBT,
-    FindingKind.NETWORK_FILE: Level.DOUBT,
-    FindingKind.READABLE_FILE: Level.DOUBT,
-    FindingKind.POOLED: Level.DOUBT,
-    FindingKind.OLD_SQLITE: Level.NOTE,
-    FindingKind.UNSEEN: Level.NOTE,
+    FindingKind.UNSAFE_COMMITS: FindingLevel.DOUBT,
+    FindingKind.IN_MEMORY: FindingLevel.DOUBT,
+    FindingKind.NETWORK_FILE: FindingLevel.DOUBT,
+    FindingKind.READABLE_FILE: FindingLevel.DOUBT,
+    FindingKind.POOLED: FindingLevel.DOUBT,
+    FindingKind.OLD_SQLITE: FindingLevel.NOTE,
+    FindingKind.UNSEEN: FindingLevel.NOTE,
 }
 """How bad each kind is for the doctor, who has nothing to say about the kinds that are not here."""
-_OF_THE_GROUND: Final = frozenset(
+_GROWING_FILES: Final = frozenset(
     {
         FindingKind.LONG_LOG,
         FindingKind.LITTLE_SPACE,
@@ -97,15 +97,15 @@ _OF_THE_GROUND: Final = frozenset(
 """What grows until it hurts: a problem from the day on on which it is critical."""
 
 
-def of_attention(needs: Iterable[AttentionFinding]) -> Iterator[Finding]:
+def attention_findings(needs: Iterable[AttentionFinding]) -> Iterator[DoctorFinding]:
     """What is about the store and about who works there. Tasks that fail are not the doctor's."""
     for found in needs:
         level = _LEVELS.get(found.kind)
-        if found.kind in _OF_THE_GROUND:
-            level = Level.PROBLEM if found.severity is Severity.CRITICAL else Level.DOUBT
+        if found.kind in _GROWING_FILES:
+            level = FindingLevel.PROBLEM if found.severity is Severity.CRITICAL else FindingLevel.DOUBT
         if level is not None:
             text = f"{_inside(found.explanation.rstrip('.'))}; {_inside(found.remedy)}"
-            yield Finding(level, text, found.kind)
+            yield DoctorFinding(level, text, found.kind)
 
 
 def _inside(sentence: str) -> str:
@@ -121,21 +121,22 @@ async def clock_difference(app: Tidewheel) -> tuple[float, float]:
     return (there - (before + after) / 2) / MICROSECONDS, (after - before) / 2 / MICROSECONDS
 
 
-def of_clock(ahead: float, uncertain: float) -> Iterator[Finding]:
+def clock_findings(ahead: float, uncertain: float) -> Iterator[DoctorFinding]:
     """A difference beyond what the way to the store explains."""
     certain = abs(ahead) - uncertain
     if certain < CLOCK_DOUBT_SECONDS:
         return
     which = "ahead of" if ahead > 0 else "behind"
-    yield Finding(
-        Level.PROBLEM if certain >= CLOCK_PROBLEM_SECONDS else Level.DOUBT,
-        f"the store's clock is {duration(abs(ahead))} {which} this machine's: due times that programs here "
+    yield DoctorFinding(
+        FindingLevel.PROBLEM if certain >= CLOCK_PROBLEM_SECONDS else FindingLevel.DOUBT,
+        f"the store's clock is {format_duration(abs(ahead))} {which} this machine's: due times that programs "
+        "here "
         "give are off by as much, leases are not; let both follow a time server (NTP)",
         "clock",
     )
 
 
-async def of_newest_job(app: Tidewheel) -> list[Finding]:
+async def newest_job_findings(app: Tidewheel) -> list[DoctorFinding]:
     """Whether jobs come from the future."""
     page = await app.store.list_jobs(JobFilter(), limit=1)
     now = await app.store.now()
@@ -143,26 +144,29 @@ async def of_newest_job(app: Tidewheel) -> list[Finding]:
     if ahead < FUTURE_SECONDS:
         return []
     text = (
-        f"the newest job was made {duration(ahead)} from now: the clock was set back, or that of another "
+        f"the newest job was made {format_duration(ahead)} from now: the clock was set back, or that of "
+        "another "
         "machine is wrong; what waits for a time waits so much longer until it is right"
     )
-    return [Finding(Level.DOUBT, text, "clock")]
+    return [DoctorFinding(FindingLevel.DOUBT, text, "clock")]
 
 
-def of_files(found: Reconciliation) -> Iterator[Finding]:
+def file_findings(found: Reconciliation) -> Iterator[DoctorFinding]:
     """What the disk has against completed file jobs."""
-    for said in found.disagreements[:MOST_FILES]:
+    for said in found.mismatches[:MAX_FILE_FINDINGS]:
         job = f"job {said.job_id} ({said.task})"
         text = f"{printable(said.text)}, though {job} completed and is the last about it"
-        yield Finding(Level.PROBLEM, text, "file")
-    if (more := len(found.disagreements) - MOST_FILES) > 0:
-        yield Finding(
-            Level.PROBLEM, f"{plural(more, 'more file is', 'more files are')} not as jobs left them", "file"
+        yield DoctorFinding(FindingLevel.PROBLEM, text, "file")
+    if (more := len(found.mismatches) - MAX_FILE_FINDINGS) > 0:
+        yield DoctorFinding(
+            FindingLevel.PROBLEM,
+            f"{plural(more, 'more file is', 'more files are')} not as jobs left them",
+            "file",
         )
     if found.unknown:
         first = found.unknown[0]
-        yield Finding(
-            Level.DOUBT,
+        yield DoctorFinding(
+            FindingLevel.DOUBT,
             f"{plural(len(found.unknown), 'file job')} could not be compared with the disk: "
             f"{printable(first.text)} (job {first.job_id})",
             "file",
@@ -170,42 +174,42 @@ def of_files(found: Reconciliation) -> Iterator[Finding]:
     if found.busy:
         files = plural(found.busy, "file differs", "files differ")
         text = f"{files} from what completed jobs say, and may have been changed by other jobs since"
-        yield Finding(Level.NOTE, text, "file")
+        yield DoctorFinding(FindingLevel.NOTE, text, "file")
     if not found.complete:
         text = f"only the newest {found.jobs:,} completed file jobs were compared with the disk"
-        yield Finding(Level.NOTE, text, "file")
+        yield DoctorFinding(FindingLevel.NOTE, text, "file")
 
 
-def of_leftovers(found: Reconciliation) -> Iterator[Finding]:
+def leftover_findings(found: Reconciliation) -> Iterator[DoctorFinding]:
     """What killed runs have left beside the files."""
     if found.leftovers:
         number = plural(len(found.leftovers), "hidden file")
-        total = size(sum(one.size for one in found.leftovers))
+        total = format_size(sum(one.size for one in found.leftovers))
         text = (
             f"{number} ({total}) of killed runs, whose jobs are over, such as "
             f"{printable(found.leftovers[0].path)}; delete them, unless you requeue those jobs or another "
             "store has them"
         )
-        yield Finding(Level.NOTE, text, "leftover")
+        yield DoctorFinding(FindingLevel.NOTE, text, "leftover")
     if not found.searched:
         text = "there are too many names beneath the roots to look for hidden files of killed runs in all"
-        yield Finding(Level.NOTE, text, "leftover")
+        yield DoctorFinding(FindingLevel.NOTE, text, "leftover")
 
 
-async def look_at_ailments(app: Tidewheel) -> list[Finding]:
+async def health_findings(app: Tidewheel) -> list[DoctorFinding]:
     """Only what the store says of what it stands on, for which nobody has to be allowed to see a job."""
-    return list(of_attention(map(of_ailment, await app.store.ailments())))
+    return list(attention_findings(map(health_finding, await app.store.health())))
 
 
-async def look_around(
-    app: Tidewheel, *, files: bool = True, most_files: int = MOST_JOBS, most_names: int = MOST_NAMES
-) -> tuple[list[Finding], Reconciliation | None]:
+async def check_open_store(
+    app: Tidewheel, *, files: bool = True, most_files: int = MAX_JOBS, most_names: int = MAX_NAMES
+) -> tuple[list[DoctorFinding], Reconciliation | None]:
     """Everything above, of an app that is open; no invariant is checked here."""
-    found = list(of_attention((await app.questions.attention()).findings))
-    found += of_clock(*await clock_difference(app))
-    found += await of_newest_job(app)
+    found = list(attention_findings((await app.questions.attention()).findings))
+    found += clock_findings(*await clock_difference(app))
+    found += await newest_job_findings(app)
     compared = await reconcile_files(app, most=most_files, names=most_names) if files else None
     if compared is not None:
-        found += of_files(compared)
-        found += of_leftovers(compared)
+        found += file_findings(compared)
+        found += leftover_findings(compared)
     return found, compared

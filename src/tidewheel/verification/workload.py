@@ -20,7 +20,7 @@ from tidewheel.core.retry import Retry
 from tidewheel.errors import Snooze
 from tidewheel.settings import SETTINGS
 from tidewheel.tasks.context import Context
-from tidewheel.verification.history import Died, Ended, Recorder, Started
+from tidewheel.verification.history import HandlerEnded, HandlerStarted, ProcessEnded, Recorder
 
 TOPICS: Final = ("verify-a", "verify-b")
 TENANTS: Final = ("root", "acme", "globex")
@@ -30,7 +30,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-class Conduct(StrEnum):
+class HandlerBehavior(StrEnum):
     """How a handler behaves."""
 
     QUICK = "quick"
@@ -42,19 +42,19 @@ class Conduct(StrEnum):
     DEADLY = "deadly"  # takes its worker with it, the first time
 
 
-SHARES: Final = {
-    Conduct.QUICK: 0.92,
-    Conduct.SLOW: 0.02,
-    Conduct.FAILING: 0.03,
-    Conduct.HOPELESS: 0.01,
-    Conduct.SNOOZING: 0.018,
-    Conduct.BLOCKING: 0.001,
-    Conduct.DEADLY: 0.001,
+BEHAVIOR_SHARES: Final = {
+    HandlerBehavior.QUICK: 0.92,
+    HandlerBehavior.SLOW: 0.02,
+    HandlerBehavior.FAILING: 0.03,
+    HandlerBehavior.HOPELESS: 0.01,
+    HandlerBehavior.SNOOZING: 0.018,
+    HandlerBehavior.BLOCKING: 0.001,
+    HandlerBehavior.DEADLY: 0.001,
 }
 """Of the jobs. The last two are rare: for each a worker stands still, or has to be started anew."""
 
 
-def make_sweep_app(
+def make_workload_app(
     url: str, *, lease: float, concurrency: int = 10, recorder: Recorder | None = None, spared: bool = False
 ) -> Tidewheel:
     """The same app in every process, with the defaults. Its handlers tell ``recorder`` what they do.
@@ -73,38 +73,40 @@ def make_sweep_app(
 def _handler(
     recorder: Recorder | None, lease: float, *, spared: bool
 ) -> Callable[..., Coroutine[Any, Any, None]]:
-    async def work(ctx: Context, conduct: Conduct) -> None:
+    async def work(ctx: Context, conduct: HandlerBehavior) -> None:
         if recorder is None:
             return
         job_id, fence = ctx.job.id, ctx.fence
-        recorder.write(Started(at=recorder.now(), by=recorder.name, id=job_id, fence=fence))
+        recorder.write(HandlerStarted(at=recorder.now(), process=recorder.name, id=job_id, fence=fence))
         well = False
         try:
-            harmful = conduct in {Conduct.BLOCKING, Conduct.DEADLY}
-            await _behave(Conduct.QUICK if spared and harmful else conduct, ctx, lease, recorder)
+            harmful = conduct in {HandlerBehavior.BLOCKING, HandlerBehavior.DEADLY}
+            await _behave(HandlerBehavior.QUICK if spared and harmful else conduct, ctx, lease, recorder)
             well = True
         finally:
-            recorder.write(Ended(at=recorder.now(), by=recorder.name, id=job_id, fence=fence, well=well))
+            recorder.write(
+                HandlerEnded(at=recorder.now(), process=recorder.name, id=job_id, fence=fence, succeeded=well)
+            )
 
     return work
 
 
-async def _behave(conduct: Conduct, ctx: Context, lease: float, recorder: Recorder) -> None:
+async def _behave(conduct: HandlerBehavior, ctx: Context, lease: float, recorder: Recorder) -> None:
     await asyncio.sleep(jitter(0.0, 0.02))
     match conduct:
-        case Conduct.SLOW:
+        case HandlerBehavior.SLOW:
             await asyncio.sleep(1.5 * lease)
-        case Conduct.FAILING if ctx.attempt == 1:
+        case HandlerBehavior.FAILING if ctx.attempt == 1:
             raise RuntimeError("fails once")
-        case Conduct.HOPELESS:
+        case HandlerBehavior.HOPELESS:
             raise RuntimeError("fails every time")
-        case Conduct.SNOOZING if ctx.checkpoint.value is None:
+        case HandlerBehavior.SNOOZING if ctx.checkpoint.value is None:
             await ctx.checkpoint("snoozed")
             raise Snooze(0.3)
-        case Conduct.BLOCKING if ctx.attempt == 1:
+        case HandlerBehavior.BLOCKING if ctx.attempt == 1:
             time.sleep(3 * lease)  # noqa: ASYNC251 - which is what it is for
-        case Conduct.DEADLY if ctx.attempt == 1:
-            recorder.write(Died(at=recorder.now(), by=recorder.name))
+        case HandlerBehavior.DEADLY if ctx.attempt == 1:
+            recorder.write(ProcessEnded(at=recorder.now(), process=recorder.name))
             os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
         case _:
             return
@@ -112,7 +114,7 @@ async def _behave(conduct: Conduct, ctx: Context, lease: float, recorder: Record
 
 def make_job(choose: random.Random, *, key: str | None = None) -> NewJob:
     """A job as it comes: mostly quick ones, of all tenants and priorities, a few for later."""
-    [conduct] = choose.choices(list(SHARES), weights=list(SHARES.values()))
+    [conduct] = choose.choices(list(BEHAVIOR_SHARES), weights=list(BEHAVIOR_SHARES.values()))
     topic = choose.choice(TOPICS)
     return NewJob(
         id=new_id(),

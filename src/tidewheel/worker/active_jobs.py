@@ -18,7 +18,7 @@ from tidewheel.tasks.context import Context
 from tidewheel.tasks.task import Task
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a handler is being stopped."""
 
     LOST = "lost"  # the lease is gone: nothing this run does counts any more
@@ -28,7 +28,7 @@ class Stop(StrEnum):
     SHUTDOWN = "shutdown"  # the grace period is over
 
 
-class Running(Protocol):
+class RunningHandler(Protocol):
     """What runs a handler, as far as others may touch it: the slot's task, or a part of a batch."""
 
     def cancel(self, msg: Any = None) -> bool:
@@ -38,7 +38,7 @@ class Running(Protocol):
         """Whether nothing of it is left."""
 
 
-class Held(Struct, eq=False):
+class ActiveJob(Struct, eq=False):
     """One lease and the run under it. Times are monotonic."""
 
     job: Claimed
@@ -47,67 +47,69 @@ class Held(Struct, eq=False):
     extend_at: float
     started: float | None = None  # once the handler runs
     start_recorded: bool = False
-    alone: bool = False  # nothing else runs in this worker meanwhile
-    awaits_room: bool = False  # a suspect that waits until enough other handlers have ended
+    runs_alone: bool = False  # nothing else runs in this worker meanwhile
+    awaits_capacity: bool = False  # a suspect that waits until enough other handlers have ended
     settling: bool = False  # an outcome is on its way to the store
-    settling_alone: bool = False  # its handler's own transaction is being committed
-    settled: bool | None = None  # by the handler's own transaction; False = the lease had ended
-    refused_at: float | None = None  # when the store first would not take the outcome
-    stop: Stop | None = None
-    stop_asked_at: float | None = None  # set by whoever asks first
-    handler: Running | None = None
+    committing_transaction: bool = False  # its handler's own transaction is being committed
+    settled_in_transaction: bool | None = (
+        None  # by the handler's own transaction; False = the lease had ended
+    )
+    first_rejected_at: float | None = None  # when the store first would not take the outcome
+    stop_reason: StopReason | None = None
+    stop_requested_at: float | None = None  # set by whoever asks first
+    handler: RunningHandler | None = None
     context: Context | None = None  # where the handler asked for one
     thread: asyncio.Future[Any] | None = None  # a plain function's run, which nothing can interrupt
 
     @classmethod
-    def since(cls, sent: float, job: Claimed, task: Task[..., Any]) -> Self:
+    def from_claim(cls, sent: float, job: Claimed, task: Task[..., Any]) -> Self:
         """Counted from when the claim was *sent*: the store's own count began later, so ours ends first."""
         return cls(job, task, sent + job.lease_seconds, sent + job.lease_seconds / 3)
 
     @property
-    def charged_if_lost(self) -> bool:
+    def counts_attempt_if_lost(self) -> bool:
         """Whether the death of the worker costs it an attempt: it ran alone, or must not start twice."""
-        return self.alone or self.job.max_attempts == 1
+        return self.runs_alone or self.job.max_attempts == 1
 
-    def time_out(self) -> None:
+    def expire(self) -> None:
         """A timer's end, on the event loop."""
-        self._run_out(Stop.TIMEOUT)
+        self._stop_expired(StopReason.TIMEOUT)
 
-    def transaction_over(self) -> None:
+    def expire_transaction(self) -> None:
         """Likewise, for the handler's own transaction."""
-        self._run_out(Stop.TRANSACTION)
+        self._stop_expired(StopReason.TRANSACTION)
 
-    def _run_out(self, stop: Stop) -> None:
-        if self.stop is None and self.handler is not None and not self.settling:
-            self.stop = stop
+    def _stop_expired(self, stop: StopReason) -> None:
+        if self.stop_reason is None and self.handler is not None and not self.settling:
+            self.stop_reason = stop
             self.handler.cancel()
 
-    def extended(self, sent: float) -> None:
+    def record_extension(self, sent: float) -> None:
         """The store accepted an extension that was sent at ``sent``."""
         self.deadline = sent + self.job.lease_seconds
         self.extend_at = sent + self.job.lease_seconds / 3
 
 
-class HeldJobs:
+class ActiveJobs:
     """Every lease this worker holds, by fence."""
 
     def __init__(self) -> None:
-        self._by_fence: dict[int, Held] = {}
+        self._by_fence: dict[int, ActiveJob] = {}
 
-    def add(self, held: Held) -> None:
+    def add(self, held: ActiveJob) -> None:
         self._by_fence[held.job.lease.fence] = held
 
-    def drop(self, gone: Iterable[Held]) -> None:
+    def remove(self, gone: Iterable[ActiveJob]) -> None:
         forget = self._by_fence.pop
         for held in gone:
             forget(held.job.lease.fence, None)
 
-    def snapshot(self) -> list[Held]:
+    def snapshot(self) -> list[ActiveJob]:
         """All of them, as of now; safe from any thread."""
         return list(self._by_fence.values())
 
     def __len__(self) -> int:
         return len(self._by_fence)
 
-    def __contains__(self, held: Held) -> bool:
+    def __contains__(self, held: ActiveJob) -> bool:
         return held.job.lease.fence in self._by_fence

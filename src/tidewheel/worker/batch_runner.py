@@ -16,30 +16,30 @@ from typing import Any, Final, cast
 from msgspec.structs import replace
 
 from tidewheel.core.model import ROOT_TENANT, Claim, ClaimRequest, Failed, JobError, Lane, Outcome, Released
-from tidewheel.core.security_context import adopt
+from tidewheel.core.security_context import act_as_job_owner
 from tidewheel.errors import StoreError, WrongState
-from tidewheel.stores.protocol import OpenTransaction, Store
+from tidewheel.stores.protocol import HandlerTransaction, Store
 from tidewheel.tasks.batches import Batch, BatchContext, BatchSignature
 from tidewheel.tasks.context import Context
 from tidewheel.tasks.registry import Registry
 from tidewheel.tasks.task import Task
 from tidewheel.worker import outcomes as outcome_rules
-from tidewheel.worker.active_jobs import Held, Stop
-from tidewheel.worker.async_waits import both, look_at
+from tidewheel.worker.active_jobs import ActiveJob, StopReason
+from tidewheel.worker.async_waits import join_futures, retrieve_exception
 from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.executor import PRECISE_TIMEOUT, Run, Workplace
-from tidewheel.worker.handler_calls import ABANDON, in_context
-from tidewheel.worker.slot_runner import Runner
+from tidewheel.worker.executor import PRECISE_TIMEOUT_SECONDS, AttemptRun, JobExecutor
+from tidewheel.worker.handler_calls import ABANDONED_MESSAGE, run_in_context
+from tidewheel.worker.slot_runner import SlotRunner
 
-ANSWER_SECONDS: Final = 10.0
+CLAIM_TIMEOUT_SECONDS: Final = 10.0
 """How long a claim for more may take; the jobs at hand do not wait for longer."""
-LOOK_SECONDS: Final = 0.05
+STOP_POLL_SECONDS: Final = 0.05
 """How often a batch that waits for more looks whether the worker is to stop."""
 
 _log = logging.getLogger("tidewheel.worker")
 
 
-class MoreJobs:
+class BatchClaims:
     """How a batch asks the store for more jobs of its task."""
 
     def __init__(
@@ -54,7 +54,7 @@ class MoreJobs:
         self._lanes = lanes
         self._registry = registry
         self._lease_seconds = lease_seconds
-        self.take_in = take_in
+        self.queue_claimed = take_in
         self._of_task: dict[Task[..., Any], tuple[Lane, ...]] = {}
 
     def request(self, task: Task[..., Any], limit: int, topic_limits: dict[str, int]) -> ClaimRequest:
@@ -73,37 +73,37 @@ class MoreJobs:
         )
 
 
-class BatchRun(Run):
+class BatchMemberRun(AttemptRun):
     """What the context of one job of a batch knows of its run."""
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Call, held: Held, store: Store, worker: Workplace) -> None:
+    def __init__(self, call: BatchCall, held: ActiveJob, store: Store, worker: JobExecutor) -> None:
         super().__init__(held, store, worker)
         self._call = call
 
-    def _keep(self, thread: asyncio.Future[Any]) -> None:
-        self._call.keep(thread)
+    def _hold_slot_until(self, thread: asyncio.Future[Any]) -> None:
+        self._call.track_thread(thread)
 
-    async def begin(self) -> OpenTransaction:
+    async def begin_transaction(self) -> HandlerTransaction:
         raise WrongState(
             "ctx.transaction is not there in a batch: it would complete one job, and each of these completes "
             "by itself; use a connection of yours"
         )
 
 
-class Member:
-    """Stands for the handler of one job (``Held.handler``) that shares its call with others."""
+class BatchMember:
+    """Stands for the handler of one job (``ActiveJob.handler``) that shares its call with others."""
 
     __slots__ = ("_call", "_held")
 
-    def __init__(self, call: Call, held: Held) -> None:
+    def __init__(self, call: BatchCall, held: ActiveJob) -> None:
         self._call = call
         self._held = held
 
     def cancel(self, msg: Any = None) -> bool:
         """Its job is to stop. The call goes on for the others; without any it is told."""
-        self._call.told(self._held, msg)
+        self._call.request_stop(self._held, msg)
         return True
 
     def done(self) -> bool:
@@ -111,23 +111,25 @@ class Member:
 
         One that was told to stop while the call goes on for others is none of those.
         """
-        return self._call.stopped_for is not self._held or (self._call.over and not self._call.lingers)
+        return self._call.stopped_for is not self._held or (
+            self._call.finished and not self._call.has_running_thread
+        )
 
 
-class Call:
+class BatchCall:
     """One call of a batch handler, from its first job to its last outcome."""
 
-    def __init__(self, first: Held, slot: asyncio.Task[Any]) -> None:
+    def __init__(self, first: ActiveJob, slot: asyncio.Task[Any]) -> None:
         self.task = first.task
         self.batch = cast("Batch", first.task.batch)
         self.tenant = first.job.tenant
         self._slot = slot
-        self.jobs: list[Held] = []
+        self.jobs: list[ActiveJob] = []
         self.full = asyncio.Event()
-        self.calling = False  # the handler is at work
-        self.over = False
+        self.handler_running = False  # the handler is at work
+        self.finished = False
         self._thread: asyncio.Future[Any] | None = None  # plain functions, which nothing can interrupt
-        self.stopped_for: Held | None = None  # whose stop made it the call's
+        self.stopped_for: ActiveJob | None = None  # whose stop made it the call's
         self.add(first)
 
     @property
@@ -136,79 +138,81 @@ class Call:
         return self.task, self.tenant
 
     @property
-    def room(self) -> int:
+    def free_places(self) -> int:
         return self.batch.size - len(self.jobs)
 
-    def fits(self, held: Held) -> bool:
+    def fits(self, held: ActiveJob) -> bool:
         """Not either what may kill its worker: that must not take others with it."""
         return (
-            self.room > 0
+            self.free_places > 0
             and held.task is self.task
             and held.job.tenant == self.tenant
-            and held.stop is None
+            and held.stop_reason is None
             and not held.job.losses
         )
 
     @property
-    def lingers(self) -> bool:
+    def has_running_thread(self) -> bool:
         """Whether a function of it runs on a thread: its slot is taken then, whatever becomes of the jobs."""
         return self._thread is not None and not self._thread.done()
 
-    def keep(self, thread: asyncio.Future[Any]) -> None:
-        """Here and not with the job (``Held.thread``): one that is told to stop does not stop the call."""
-        self._thread = both(self._thread, thread)
+    def track_thread(self, thread: asyncio.Future[Any]) -> None:
+        """Here and not with the job (``ActiveJob.thread``): one that is told to stop does not stop the
+        call.
+        """
+        self._thread = join_futures(self._thread, thread)
 
     async def wait_for_threads(self) -> None:
         while self._thread is not None and not self._thread.done():
             await asyncio.wait((self._thread,))
 
-    def add(self, held: Held) -> None:
+    def add(self, held: ActiveJob) -> None:
         self.jobs.append(held)
-        held.handler = Member(self, held)
-        if not self.room:
+        held.handler = BatchMember(self, held)
+        if not self.free_places:
             self.full.set()
 
-    def told(self, held: Held, message: Any) -> None:
+    def request_stop(self, held: ActiveJob, message: Any) -> None:
         """One of its jobs is to stop."""
-        if not self.calling:
+        if not self.handler_running:
             return  # seen before it begins
-        if message == ABANDON:
+        if message == ABANDONED_MESSAGE:
             if all(one.settling for one in self.jobs):
-                self._slot.cancel(ABANDON)
-        elif all(one.stop is not None for one in self.jobs):
+                self._slot.cancel(ABANDONED_MESSAGE)
+        elif all(one.stop_reason is not None for one in self.jobs):
             self.stopped_for = self.stopped_for or held
             self._slot.cancel(message)
 
 
-class BatchRunner(Runner):
+class BatchRunner(SlotRunner):
     """Runs the jobs of tasks with ``batch``, too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.more: MoreJobs | None = None
-        self._gathering: dict[tuple[Task[..., Any], str], Call] = {}
+        self.batch_claims: BatchClaims | None = None
+        self._collecting: dict[tuple[Task[..., Any], str], BatchCall] = {}
 
-    def _next(self) -> Held | None:
+    def _next(self) -> ActiveJob | None:
         """Likewise, but a job that a batch waits for joins that."""
         while (held := super()._next()) is not None:
-            if held.task.batch is None or not self._gathering:
+            if held.task.batch is None or not self._collecting:
                 return held
-            gathering = self._gathering.get((held.task, held.job.tenant))
+            gathering = self._collecting.get((held.task, held.job.tenant))
             if gathering is None or not gathering.fits(held):
                 return held
             gathering.add(held)
         return None
 
-    def _run(self, held: Held) -> Coroutine[Any, Any, None]:
+    def _run(self, held: ActiveJob) -> Coroutine[Any, Any, None]:
         return super()._run(held) if held.task.batch is None else self._run_batch(held)
 
-    async def _run_batch(self, first: Held) -> None:
+    async def _run_batch(self, first: ActiveJob) -> None:
         slot = asyncio.current_task()
         assert slot is not None  # noqa: S101 - a coroutine that runs, runs in a task
-        call = Call(first, slot)
+        call = BatchCall(first, slot)
         try:
             if not first.job.losses:
-                await self._gather(call)
+                await self._collect_jobs(call)
             await self._start(call)
             if call.jobs:
                 await self._call(call)
@@ -219,32 +223,34 @@ class BatchRunner(Runner):
             for held in call.jobs:
                 self._end_one(held, outcome_rules.after_failure(held.job, None, why, error))
         finally:
-            call.over = True
+            call.finished = True
             for held in (first, *call.jobs):
-                if not call.lingers or held is not call.stopped_for:  # cancelled once more: the worker ends
+                if (
+                    not call.has_running_thread or held is not call.stopped_for
+                ):  # cancelled once more: the worker ends
                     held.handler = None
                 held.context = None
 
     # -- gathering ----------------------------------------------------------------------------------------
 
-    async def _gather(self, call: Call) -> None:
+    async def _collect_jobs(self, call: BatchCall) -> None:
         """More jobs of the same task and tenant: those at hand, those that are due, those that come soon."""
-        self._gathering[call.key] = call
+        self._collecting[call.key] = call
         try:
             self._take_waiting(call)
-            if call.room and self._slots.more:  # else there was nothing further a moment ago
+            if call.free_places and self._slots.may_be_more:  # else there was nothing further a moment ago
                 await self._ask_for_more(call)
-            if call.room and call.batch.wait > 0:
+            if call.free_places and call.batch.wait > 0:
                 await self._wait_for_more(call)
                 await self._ask_for_more(call)
         finally:
-            if self._gathering.get(call.key) is call:
-                del self._gathering[call.key]
+            if self._collecting.get(call.key) is call:
+                del self._collecting[call.key]
 
-    def _take_waiting(self, call: Call) -> None:
+    def _take_waiting(self, call: BatchCall) -> None:
         waiting = self._slots.waiting
-        others: list[Held] = []
-        while waiting and call.room:
+        others: list[ActiveJob] = []
+        while waiting and call.free_places:
             held = waiting.popleft()
             if call.fits(held):
                 call.add(held)
@@ -254,27 +260,27 @@ class BatchRunner(Runner):
         if len(waiting) <= self._slots.refill_at:
             self._changed()
 
-    async def _wait_for_more(self, call: Call) -> None:
+    async def _wait_for_more(self, call: BatchCall) -> None:
         until = self._clock.monotonic() + call.batch.wait
-        while call.room and not self.stopping and (left := until - self._clock.monotonic()) > 0:
+        while call.free_places and not self.stopping and (left := until - self._clock.monotonic()) > 0:
             try:
-                await asyncio.wait_for(call.full.wait(), min(left, LOOK_SECONDS))
+                await asyncio.wait_for(call.full.wait(), min(left, STOP_POLL_SECONDS))
             except TimeoutError:
                 continue
 
-    async def _ask_for_more(self, call: Call) -> None:
+    async def _ask_for_more(self, call: BatchCall) -> None:
         """Claim for this batch alone: how many jobs the worker takes otherwise goes by its slots."""
         # What waits of the same task is of other tenants. Were it not counted, each of a thousand tenants'
         # batches would claim a thousand jobs of the others.
-        room = call.room - sum(held.task is call.task for held in self._slots.waiting)
-        if self.more is None or self.stopping or room <= 0 or self._settler.full:
+        room = call.free_places - sum(held.task is call.task for held in self._slots.waiting)
+        if self.batch_claims is None or self.stopping or room <= 0 or self._settler.full:
             return
-        request = self.more.request(call.task, room, self._slots.topic_limits())
+        request = self.batch_claims.request(call.task, room, self._slots.topic_limits())
         sent = self._clock.monotonic()
         claiming = asyncio.ensure_future(self._store.claim(request))
-        claiming.add_done_callback(look_at)
+        claiming.add_done_callback(retrieve_exception)
         try:
-            await asyncio.wait((claiming,), timeout=ANSWER_SECONDS)
+            await asyncio.wait((claiming,), timeout=CLAIM_TIMEOUT_SECONDS)
         finally:
             if not claiming.done():
                 claiming.cancel()  # its store gives back what it grants
@@ -285,37 +291,42 @@ class BatchRunner(Runner):
             _log.info("a batch of %s goes on with what it has: %s", call.task.name, error)
             return
         claim = claiming.result()
-        self._slots.more = len(claim.jobs) >= request.limit
-        self.more.take_in(claim, sent)
+        self._slots.may_be_more = len(claim.jobs) >= request.limit
+        self.batch_claims.queue_claimed(claim, sent)
         self._take_waiting(call)
-        self._deal_with_others()
+        self._return_unfitting_jobs()
 
-    def _deal_with_others(self) -> None:
+    def _return_unfitting_jobs(self) -> None:
         """Jobs that came along and have no place in the batch: of other tenants, or granted alone."""
         if not self.stopping:
-            self.start_waiting()
+            self.start_waiting_jobs()
             return
         for held in list(self._slots.waiting):
-            self.give_back(held)
+            self.return_job(held)
 
     # -- running ------------------------------------------------------------------------------------------
 
-    async def _start(self, call: Call) -> None:
+    async def _start(self, call: BatchCall) -> None:
         """Leave in ``call.jobs`` what is to be run now."""
         if len(call.jobs) > 1:
             for held in call.jobs:
-                held.alone = False
+                held.runs_alone = False
         first = [held for held in call.jobs if held.job.last_attempt or held.job.losses]
         if first:
             await self._record_starts(first)
         now = self._clock.monotonic()
-        live: list[Held] = []
+        live: list[ActiveJob] = []
         for held in call.jobs:
             if held.settling:
                 continue  # given up while it was gathered
             # The claim's answer may have come that late; the lease may still hold in the store.
             late = now >= held.deadline
-            if late or held.stop is not None or self.stopping or (held in first and not held.start_recorded):
+            if (
+                late
+                or held.stop_reason is not None
+                or self.stopping
+                or (held in first and not held.start_recorded)
+            ):
                 held.handler = None
                 self._end(held, Released())
                 continue
@@ -326,33 +337,35 @@ class BatchRunner(Runner):
         self._slots.started += len(live)
         call.jobs = live
 
-    async def _record_starts(self, last: list[Held]) -> None:
+    async def _record_starts(self, last: list[ActiveJob]) -> None:
         """Record the starts of several jobs of one call, as ``_record_start`` does for one."""
         for charged in (False, True):
-            await self._record_each([held for held in last if held.charged_if_lost is charged], charged)
+            await self._record_each(
+                [held for held in last if held.counts_attempt_if_lost is charged], charged
+            )
 
-    async def _record_each(self, last: list[Held], charged: bool) -> None:
+    async def _record_each(self, last: list[ActiveJob], charged: bool) -> None:
         backoff = Backoff("recording the start of jobs", self._recovery)
-        while live := [held for held in last if held.stop is None]:
+        while live := [held for held in last if held.stop_reason is None]:
             try:
-                answers = await self._store.start([held.job.lease for held in live], alone=charged)
+                answers = await self._store.mark_started([held.job.lease for held in live], alone=charged)
             except StoreError as error:
-                await backoff.wait(error)
+                await backoff.pause_after_failure(error)
                 continue
-            backoff.reset()
+            backoff.record_success()
             for held, recorded in zip(live, answers, strict=True):
                 held.start_recorded = recorded
                 if not recorded:
-                    held.stop = Stop.LOST
+                    held.stop_reason = StopReason.LOST
             return
 
-    async def _call(self, call: Call) -> None:
+    async def _call(self, call: BatchCall) -> None:
         signature = cast("BatchSignature", call.task.signature)
         items: list[Any] = []
-        good: list[Held] = []
+        good: list[ActiveJob] = []
         for held in call.jobs:
             try:
-                items.append(signature.item(held.job.payload))
+                items.append(signature.decode_item(held.job.payload))
                 good.append(held)
             except Exception as error:
                 held.handler = None
@@ -362,17 +375,17 @@ class BatchRunner(Runner):
             return
         for held, outcome in zip(good, await self._outcomes_of(call, signature, items), strict=True):
             self._end_one(held, outcome)
-        if call.lingers:
+        if call.has_running_thread:
             call.stopped_for = call.stopped_for or good[0]
             _log.warning(
                 "a batch of %s was stopped, but its function still runs on a thread and keeps its slot",
                 call.task.name,
             )
-            self._stuck.told(call.stopped_for, self._clock.monotonic())
+            self._stuck.track_handler(call.stopped_for, self._clock.monotonic())
             await call.wait_for_threads()
 
     async def _outcomes_of(
-        self, call: Call, signature: BatchSignature, items: list[Any]
+        self, call: BatchCall, signature: BatchSignature, items: list[Any]
     ) -> list[Outcome | None]:
         """What becomes of each job; None where its lease was lost."""
         timers = self._set_timers(call.jobs)
@@ -380,8 +393,8 @@ class BatchRunner(Runner):
         span = None
         if self._tracing is not None:
             jobs = [held.job for held in call.jobs]
-            span = self._tracing.executing_batch(jobs, call.task.name, self._workplace.name)
-        call.calling = True
+            span = self._tracing.start_batch(jobs, call.task.name, self._workplace.name)
+        call.handler_running = True
         value, raised = None, None
         try:
             try:
@@ -391,12 +404,12 @@ class BatchRunner(Runner):
             except BaseException as error:  # a cancellation included: some job, or somebody else's
                 raised = error
             finally:
-                call.calling = False
+                call.handler_running = False
                 for timer in timers:
                     timer.cancel()
             decided = self._outcomes(call, value, raised)
             outcomes = [
-                None if held.stop is Stop.LOST else outcome
+                None if held.stop_reason is StopReason.LOST else outcome
                 for held, outcome in zip(call.jobs, decided, strict=True)
             ]
         finally:
@@ -404,54 +417,58 @@ class BatchRunner(Runner):
                 span.end(*outcomes)
         return outcomes
 
-    def _set_timers(self, jobs: list[Held]) -> list[asyncio.TimerHandle]:
+    def _set_timers(self, jobs: list[ActiveJob]) -> list[asyncio.TimerHandle]:
         """One for each length: mostly all have the same. Longer ones are watched by the keeper."""
-        by_length: dict[float, list[Held]] = {}
+        by_length: dict[float, list[ActiveJob]] = {}
         for held in jobs:
-            if held.job.timeout is not None and held.job.timeout < PRECISE_TIMEOUT:
+            if held.job.timeout is not None and held.job.timeout < PRECISE_TIMEOUT_SECONDS:
                 by_length.setdefault(held.job.timeout, []).append(held)
 
-        def time_out(those: list[Held]) -> None:
+        def time_out(those: list[ActiveJob]) -> None:
             for held in those:
-                held.time_out()
+                held.expire()
 
         loop = self._workplace.loop
         return [loop.call_later(seconds, time_out, those) for seconds, those in by_length.items()]
 
-    async def _invoke(self, call: Call, signature: BatchSignature, items: list[Any]) -> Any:
-        workplace, around, jobs = self._workplace, self._workplace.around, call.jobs
+    async def _invoke(self, call: BatchCall, signature: BatchSignature, items: list[Any]) -> Any:
+        workplace, around, jobs = self._workplace, self._workplace.middleware, call.jobs
         context = None
         if signature.context is not None or (around is not None and around.wraps_runs):
             limit = workplace.settings.max_result_bytes
             for held in jobs:
-                run = BatchRun(call, held, self._store, workplace)
+                run = BatchMemberRun(call, held, self._store, workplace)
                 held.context = Context(held.job, run, checkpoint_limit=limit)
             context = BatchContext([held.context for held in jobs if held.context is not None])
         variables = contextvars.copy_context()
-        variables.run(_act_for, jobs)
+        variables.run(_adopt_tenant, jobs)
         if around is not None:
-            variables.run(around.restore, *(held.job.headers for held in jobs))
+            variables.run(around.restore_variables, *(held.job.headers for held in jobs))
 
         async def handler() -> Any:
             if call.task.is_async:
                 return await signature.invoke_batch(context, items)
             thread = workplace.threads.run(lambda: signature.invoke_batch(context, items))
-            thread.add_done_callback(look_at)
-            call.keep(thread)
+            thread.add_done_callback(retrieve_exception)
+            call.track_thread(thread)
             return await asyncio.shield(thread)
 
         if around is None or context is None:
-            return await in_context(variables, handler())
-        return await in_context(variables, around.run(context, handler))
+            return await run_in_context(variables, handler())
+        return await run_in_context(variables, around.run(context, handler))
 
-    def _outcomes(self, call: Call, value: Any, raised: BaseException | None) -> list[Outcome | None]:
+    def _outcomes(self, call: BatchCall, value: Any, raised: BaseException | None) -> list[Outcome | None]:
         jobs, task = call.jobs, call.task
         values: list[Any]
         described: JobError | None = None
         if raised is not None:
             values = [raised] * len(jobs)
-            if not isinstance(raised, asyncio.CancelledError) or any(held.stop is None for held in jobs):
-                described = outcome_rules.describe(raised)  # once: a traceback takes as long as a short job
+            if not isinstance(raised, asyncio.CancelledError) or any(
+                held.stop_reason is None for held in jobs
+            ):
+                described = outcome_rules.describe_exception(
+                    raised
+                )  # once: a traceback takes as long as a short job
         elif value is None:
             values = [None] * len(jobs)
         elif isinstance(value, list | tuple) and len(value) == len(jobs):
@@ -461,34 +478,34 @@ class BatchRunner(Runner):
             why = f"the handler returned {number} for {len(jobs):,} jobs; return a result for each, or None"
             values = [None] * len(jobs)
             failed = Failed(JobError("invalid_result", why, retryable=False))
-            return [_stopped(held) or failed for held in jobs]
+            return [_outcome_after_stop(held) or failed for held in jobs]
         return [self._outcome(task, held, one, described) for held, one in zip(jobs, values, strict=True)]
 
     def _outcome(
-        self, task: Task[..., Any], held: Held, value: Any, described: JobError | None
+        self, task: Task[..., Any], held: ActiveJob, value: Any, described: JobError | None
     ) -> Outcome | None:
         if isinstance(value, BaseException):
-            if held.stop is not None:
-                return outcome_rules.after_stop(held.job, task.retry, held.stop)
+            if held.stop_reason is not None:
+                return outcome_rules.after_stop(held.job, task.retry, held.stop_reason)
             return outcome_rules.after_error(held.job, task.retry, value, described)
         # One that was finished although it was asked to stop has finished.
-        if (stopped := _stopped(held)) is not None:
+        if (stopped := _outcome_after_stop(held)) is not None:
             return stopped
         return outcome_rules.after_return(task, value, self._workplace.settings.max_result_bytes)
 
-    def _end_one(self, held: Held, outcome: Outcome | None) -> None:
+    def _end_one(self, held: ActiveJob, outcome: Outcome | None) -> None:
         if not held.settling:  # it was given up before
-            self._end(held, None if held.stop is Stop.LOST else outcome)
+            self._end(held, None if held.stop_reason is StopReason.LOST else outcome)
 
 
-def _stopped(held: Held) -> Outcome | None:
+def _outcome_after_stop(held: ActiveJob) -> Outcome | None:
     """What becomes of a job that ran out of time, whatever its handler returned. A lost one is left alone."""
-    if held.stop is Stop.TIMEOUT:
-        return outcome_rules.after_stop(held.job, held.task.retry, held.stop)
+    if held.stop_reason is StopReason.TIMEOUT:
+        return outcome_rules.after_stop(held.job, held.task.retry, held.stop_reason)
     return None
 
 
-def _act_for(jobs: list[Held]) -> None:
+def _adopt_tenant(jobs: list[ActiveJob]) -> None:
     """Their tenant; and whoever enqueued them, where that was the same."""
     first = jobs[0].job
     if first.tenant != ROOT_TENANT:
@@ -498,4 +515,4 @@ def _act_for(jobs: list[Held]) -> None:
             else None
             for name in ("user_id", "service_id", "correlation_id")
         }
-        adopt(replace(first, **alike))
+        act_as_job_owner(replace(first, **alike))

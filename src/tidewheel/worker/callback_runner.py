@@ -17,30 +17,30 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from tidewheel.core.model import Completed, Failed, Outcome, Report, Retried, Settlement
-from tidewheel.core.security_context import adopt
+from tidewheel.core.security_context import act_as_job_owner
 from tidewheel.errors import LeaseLost
 from tidewheel.tasks.callbacks import Callback
 from tidewheel.tasks.context import Context
 from tidewheel.tasks.registry import Registry
-from tidewheel.worker.active_jobs import Held
-from tidewheel.worker.executor import Run, Workplace
+from tidewheel.worker.active_jobs import ActiveJob
+from tidewheel.worker.executor import AttemptRun, JobExecutor
 from tidewheel.worker.slots import Slots
-from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.worker.stuck_handlers import StuckHandlers
 
 if TYPE_CHECKING:
-    from tidewheel.stores.memory.local_store import LaneStore
-    from tidewheel.stores.protocol import OpenTransaction
+    from tidewheel.stores.memory.local_store import LocalStore
+    from tidewheel.stores.protocol import HandlerTransaction
     from tidewheel.tasks.callbacks import Callbacks
 
-CALLBACK_SECONDS = 60.0
+CALLBACK_TIMEOUT_SECONDS = 60.0
 """Longest a callback may take; then it is cancelled, or left to itself on its thread."""
-UNWIND_SECONDS = 1.0
+CANCEL_GRACE_SECONDS = 1.0
 """How long a cancelled callback may take to end."""
 
 _log = logging.getLogger("tidewheel.worker")
 
 
-class Over(Run):
+class SettledRun(AttemptRun):
     """What a context knows of a run whose lease has been settled."""
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class Over(Run):
             "checkpoints belong to a handler that runs"
         )
 
-    async def begin(self) -> OpenTransaction:
+    async def begin_transaction(self) -> HandlerTransaction:
         raise LeaseLost("the job has been settled; what a callback wants done for sure is a job of its own")
 
 
@@ -65,9 +65,9 @@ class CallbackRunner:
     def __init__(
         self,
         registry: Registry,
-        workplace: Workplace,
+        workplace: JobExecutor,
         slots: Slots,
-        stuck: Stuck,
+        stuck: StuckHandlers,
         freed: Callable[[], None],
     ) -> None:
         self._registry = registry
@@ -75,12 +75,12 @@ class CallbackRunner:
         self._slots = slots
         self._stuck = stuck
         self._freed = freed
-        self._waiting: deque[tuple[Held, Outcome, Callbacks]] = deque()
+        self._waiting: deque[tuple[ActiveJob, Outcome, Callbacks]] = deque()
         self._calling: dict[asyncio.Task[None], UUID] = {}  # and of which job, in their order
         self._last: dict[UUID, asyncio.Task[None]] = {}  # of each of those jobs
 
     @property
-    def wanted(self) -> bool:
+    def has_callbacks(self) -> bool:
         """Whether any task of this app has callbacks."""
         return self._registry.has_callbacks
 
@@ -88,11 +88,11 @@ class CallbackRunner:
     def idle(self) -> bool:
         return not self._waiting and not self._calling
 
-    def settled(self, batch: Collection[tuple[Held, Settlement]], answers: list[bool]) -> None:
+    def on_settled(self, batch: Collection[tuple[ActiveJob, Settlement]], answers: list[bool]) -> None:
         """These outcomes are written, or were refused."""
         for (held, settlement), accepted in zip(batch, answers, strict=True):
             callbacks = held.task.callbacks
-            if accepted and callbacks is not None and _calls(callbacks, settlement.outcome):
+            if accepted and callbacks is not None and _matching_callbacks(callbacks, settlement.outcome):
                 self._slots.running += 1
                 self._waiting.append((held, settlement.outcome, callbacks))
         self._call_waiting()
@@ -114,7 +114,7 @@ class CallbackRunner:
         for task in self._calling:
             task.cancel()
         if self._calling:
-            await asyncio.wait(list(self._calling), timeout=UNWIND_SECONDS)
+            await asyncio.wait(list(self._calling), timeout=CANCEL_GRACE_SECONDS)
 
     def _call_waiting(self) -> None:
         while self._waiting and len(self._calling) < self._slots.concurrency:
@@ -123,9 +123,9 @@ class CallbackRunner:
             calling = self._call_all(held, outcome, callbacks, self._last.get(job_id))
             self._last[job_id] = task = self._workplace.loop.create_task(calling)
             self._calling[task] = job_id
-            task.add_done_callback(self._called)
+            task.add_done_callback(self._on_call_done)
 
-    def _called(self, task: asyncio.Task[None]) -> None:
+    def _on_call_done(self, task: asyncio.Task[None]) -> None:
         job_id = self._calling.pop(task)
         if self._last[job_id] is task:
             del self._last[job_id]
@@ -138,48 +138,48 @@ class CallbackRunner:
     # -- one job ------------------------------------------------------------------------------------------
 
     async def _call_all(
-        self, held: Held, outcome: Outcome, callbacks: Callbacks, before: asyncio.Task[None] | None
+        self, held: ActiveJob, outcome: Outcome, callbacks: Callbacks, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:  # of an earlier attempt: a job that is tried again at once may be faster
             await asyncio.wait((before,))
         workplace = self._workplace
         limit = workplace.settings.max_result_bytes
-        context = Context(held.job, Over(held, workplace.store, workplace), checkpoint_limit=limit)
-        for callback in _calls(callbacks, outcome):
+        context = Context(held.job, SettledRun(held, workplace.store, workplace), checkpoint_limit=limit)
+        for callback in _matching_callbacks(callbacks, outcome):
             await self._call(held, callback, context, outcome)
 
-    async def _call(self, held: Held, callback: Callback, context: Context, outcome: Outcome) -> None:
+    async def _call(self, held: ActiveJob, callback: Callback, context: Context, outcome: Outcome) -> None:
         job_id, task, option = held.job.lease.job_id, held.task.name, callback.option
-        call = _Call(self._workplace, held, callback, context, outcome)
+        call = _CallbackCall(self._workplace, held, callback, context, outcome)
         running = self._workplace.loop.create_task(call.run())
         try:
-            await asyncio.wait((running,), timeout=CALLBACK_SECONDS)
+            await asyncio.wait((running,), timeout=CALLBACK_TIMEOUT_SECONDS)
         finally:
             # Cancelled ourselves: the worker ends.
             late = not running.done()
             if late:
                 running.cancel()
         if late:
-            await asyncio.wait((running,), timeout=UNWIND_SECONDS)
+            await asyncio.wait((running,), timeout=CANCEL_GRACE_SECONDS)
             _log.error(
                 "%s of job %s (%s) took longer than %g s and is given up%s",
                 option,
                 job_id,
                 task,
-                CALLBACK_SECONDS,
+                CALLBACK_TIMEOUT_SECONDS,
                 "" if call.is_over(running) else "; it still runs",
             )
             if not call.is_over(running):
-                self._stuck.left(held, call, functools.partial(call.is_over, running))
+                self._stuck.track_callback(held, call, functools.partial(call.is_over, running))
         elif (error := running.result()) is not None:
             _log.error("%s of job %s (%s) failed", option, job_id, task, exc_info=error)
 
 
-class _Call:
+class _CallbackCall:
     """One call of one callback."""
 
     def __init__(
-        self, workplace: Workplace, held: Held, callback: Callback, context: Context, outcome: Outcome
+        self, workplace: JobExecutor, held: ActiveJob, callback: Callback, context: Context, outcome: Outcome
     ) -> None:
         self._workplace = workplace
         self._held = held
@@ -190,9 +190,9 @@ class _Call:
 
     async def run(self) -> BaseException | None:
         """What it raised. As a value: an event loop would end with a SystemExit that leaves a task."""
-        adopt(self._held.job)  # in this task's own variables, as its handler did
+        act_as_job_owner(self._held.job)  # in this task's own variables, as its handler did
         try:
-            self._held.task.app.registry.around.restore(self._held.job.headers)
+            self._held.task.app.registry.middleware.restore_variables(self._held.job.headers)
             value = self._value()
             if self._callback.is_async:
                 said = self._callback(self._context, value)
@@ -220,11 +220,11 @@ class _Call:
                 return task.decode_result(outcome.result)
             # The object itself, which the lane has by now.
             job_id = self._held.job.lease.job_id
-            return cast("LaneStore", self._workplace.store).result_of(job_id)
+            return cast("LocalStore", self._workplace.store).result_of(job_id)
         return outcome.error if isinstance(outcome, Failed | Retried) else None
 
 
-def _calls(callbacks: Callbacks, outcome: Outcome) -> list[Callback]:
+def _matching_callbacks(callbacks: Callbacks, outcome: Outcome) -> list[Callback]:
     """Which of them this outcome concerns, in order."""
     match outcome:
         case Completed():

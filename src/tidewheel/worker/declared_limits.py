@@ -12,14 +12,14 @@ from tidewheel.core.topic_limits import TopicLimits
 from tidewheel.errors import StoreError
 from tidewheel.stores.protocol import Store
 from tidewheel.tasks.registry import Registry
-from tidewheel.worker.async_waits import Recovery, first_of
-from tidewheel.worker.backoff import Backoff
+from tidewheel.worker.async_waits import wait_for_first
+from tidewheel.worker.backoff import Backoff, RecoverySignal
 
 _log = logging.getLogger("tidewheel.worker")
 
 
-async def declare_limits(
-    store: Store, limits: Mapping[str, TopicLimits], recovery: Recovery, stopping: asyncio.Event
+async def write_declared_limits(
+    store: Store, limits: Mapping[str, TopicLimits], recovery: RecoverySignal, stopping: asyncio.Event
 ) -> None:
     """Before the first claim, which is to obey them. Tries again until the store is there.
 
@@ -39,13 +39,13 @@ async def declare_limits(
         except StoreError as error:
             if error.lacks_rights:
                 raise
-            await first_of(backoff.pause(backoff.failed(error)), stopping.wait())
+            await wait_for_first(backoff.pause(backoff.record_failure(error)), stopping.wait())
         else:
-            backoff.reset()
+            backoff.record_success()
             return
 
 
-def declared_limits(registry: Registry, lanes: Iterable[Lane]) -> Mapping[str, TopicLimits]:
+def limits_of_tasks(registry: Registry, lanes: Iterable[Lane]) -> Mapping[str, TopicLimits]:
     """What tasks declare about the topics of these lanes."""
     declared: dict[str, Any] = {task.topic: task.limits for task in registry if task.limits is not None}
     topics = {lane.topic for lane in lanes}

@@ -10,29 +10,29 @@ from dataclasses import replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidewheel.client.handler_transaction import running
+from tidewheel.client.handler_transaction import current_handler
 from tidewheel.core.clock import Clock
 from tidewheel.core.model import ROOT_TENANT, Completed, Outcome, Report, StepRecord
-from tidewheel.core.security_context import adopt
+from tidewheel.core.security_context import act_as_job_owner
 from tidewheel.errors import LeaseLost, StoreUnavailable
 from tidewheel.settings import Settings
 from tidewheel.stores.protocol import Store
 from tidewheel.tasks.context import Context
 from tidewheel.worker import outcomes
-from tidewheel.worker.active_jobs import Held, Stop
-from tidewheel.worker.async_waits import Recovery, both, look_at
-from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.handler_calls import HandlerThreads, as_coroutine, in_context
+from tidewheel.worker.active_jobs import ActiveJob, StopReason
+from tidewheel.worker.async_waits import join_futures, retrieve_exception
+from tidewheel.worker.backoff import Backoff, RecoverySignal
+from tidewheel.worker.handler_calls import HandlerThreads, as_coroutine, run_in_context
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.stores.protocol import OpenTransaction
-    from tidewheel.tasks.middleware import Around
+    from tidewheel.stores.protocol import HandlerTransaction
+    from tidewheel.tasks.middleware import MiddlewareStack
     from tidewheel.tasks.task import Task
-    from tidewheel.tasks.task_location import Place
-    from tidewheel.worker.processes.pool import Processes
+    from tidewheel.tasks.task_location import TaskLocation
+    from tidewheel.worker.processes.pool import ProcessPool
 
-PRECISE_TIMEOUT = 10.0
+PRECISE_TIMEOUT_SECONDS = 10.0
 """Timeouts shorter than this many seconds end on time; longer ones within the keeper's half second."""
 
 _log = logging.getLogger("tidewheel.worker")
@@ -40,12 +40,12 @@ _log = logging.getLogger("tidewheel.worker")
 T = TypeVar("T")
 
 
-class Run:
-    """What a context needs to know of its run (``tidewheel.tasks.context.Run``)."""
+class AttemptRun:
+    """What a context needs to know of its run (``tidewheel.tasks.context.RunControl``)."""
 
     __slots__ = ("_held", "_store", "_worker", "loop")
 
-    def __init__(self, held: Held, store: Store, worker: Workplace) -> None:
+    def __init__(self, held: ActiveJob, store: Store, worker: JobExecutor) -> None:
         self._held = held
         self._store = store
         self._worker = worker
@@ -53,11 +53,11 @@ class Run:
 
     @property
     def cancelled(self) -> bool:
-        return self._held.stop is not None
+        return self._held.stop_reason is not None
 
     @property
     def cancel_requested(self) -> bool:
-        return self._held.stop is Stop.CANCEL
+        return self._held.stop_reason is StopReason.CANCEL
 
     @property
     def shutting_down(self) -> bool:
@@ -69,24 +69,24 @@ class Run:
 
     @property
     def lost(self) -> bool:
-        return self._held.stop is Stop.LOST or self._held.settling
+        return self._held.stop_reason is StopReason.LOST or self._held.settling
 
     @property
     def app(self) -> Tidewheel:
         return self._held.task.app
 
-    async def begin(self) -> OpenTransaction:
+    async def begin_transaction(self) -> HandlerTransaction:
         """Open the handler's own transaction."""
         held = self._held
         if self.lost:  # also when its outcome is on its way: nobody would end what begins now
             raise LeaseLost(f"job {held.job.lease.job_id} has ended for this run; no transaction was begun")
         lease_seconds = held.job.lease_seconds
-        return await self._store.begin(
+        return await self._store.begin_transaction(
             held.job.lease,
             lease_seconds=lease_seconds,
             seconds=self._worker.settings.transaction_seconds or lease_seconds / 3,
             tenant=held.job.tenant,
-            on_timeout=held.transaction_over,
+            on_timeout=held.expire_transaction,
             run_seconds=self._run_seconds(),
         )
 
@@ -99,7 +99,7 @@ class Run:
                 _log.info("progress of job %s was not written: %s", self._held.job.lease.job_id, error)
                 return True
         what = "saving a checkpoint" if report.step is None else "saving a step"
-        kept = await self._insist(what, lambda: self._send(report))
+        kept = await self._retry_until_answered(what, lambda: self._send(report))
         return kept is not None and kept[0]
 
     async def _send(self, report: Report) -> list[bool]:
@@ -111,36 +111,38 @@ class Run:
         return 0.0 if started is None else max(0.0, self._worker.clock.monotonic() - started)
 
     async def steps(self) -> tuple[StepRecord, ...] | None:
-        return await self._insist("reading steps", lambda: self._store.steps(self._held.job.lease))
+        return await self._retry_until_answered(
+            "reading steps", lambda: self._store.finished_steps(self._held.job.lease)
+        )
 
-    async def _insist(self, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
+    async def _retry_until_answered(self, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
         """The store's answer, however long it is away; None once the lease is lost."""
         backoff = Backoff(what, self._worker.recovery, 1.0)
         while not self.lost:
             try:
                 answer = await call()
             except StoreUnavailable as error:
-                if self._held.stop is not None:
+                if self._held.stop_reason is not None:
                     raise  # asked to stop: a function on a thread must not wait here for ever
-                await backoff.wait(error)
+                await backoff.pause_after_failure(error)
             else:
-                backoff.reset()
+                backoff.record_success()
                 return answer
         return None
 
-    async def on_thread(self, call: Callable[[], Any]) -> Any:
+    async def run_on_thread(self, call: Callable[[], Any]) -> Any:
         """A step's plain function. Like a handler, one that does not end when it should keeps the slot."""
         thread = self._worker.threads.run(call)
-        thread.add_done_callback(look_at)
-        self._keep(thread)
+        thread.add_done_callback(retrieve_exception)
+        self._hold_slot_until(thread)
         return await asyncio.shield(thread)
 
-    def _keep(self, thread: asyncio.Future[Any]) -> None:
+    def _hold_slot_until(self, thread: asyncio.Future[Any]) -> None:
         """See to it that the slot is not given away before this has ended."""
-        self._held.thread = both(self._held.thread, thread)
+        self._held.thread = join_futures(self._held.thread, thread)
 
 
-class Workplace:
+class JobExecutor:
     """What the attempts of one worker share. Without ``places`` every handler runs in this process."""
 
     def __init__(
@@ -149,12 +151,14 @@ class Workplace:
         store: Store,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
-        recovery: Recovery,
+        recovery: RecoverySignal,
         clock: Clock,
-        places: Mapping[Task[..., Any], Place] | None,
+        places: Mapping[Task[..., Any], TaskLocation] | None,
     ) -> None:
         self.name = name
-        self.around: Around | None = None  # middleware and carried variables, where there are any
+        self.middleware: MiddlewareStack | None = (
+            None  # middleware and carried variables, where there are any
+        )
         self.store = store
         self.recovery = recovery
         self.settings = settings
@@ -163,13 +167,13 @@ class Workplace:
         self.shutting_down = False
         self.clock = clock
         self._places = places
-        self._processes: Processes | None = None
+        self._processes: ProcessPool | None = None
 
-    def shut_down(self) -> None:
+    def announce_shutdown(self) -> None:
         """Handlers that look see that the worker has been told to stop."""
         self.shutting_down = True
         if self._processes is not None:
-            self._processes.shut_down()
+            self._processes.announce_shutdown()
 
     async def close(self) -> None:
         """Let go of threads and processes."""
@@ -177,7 +181,7 @@ class Workplace:
         if self._processes is not None:
             await self._processes.close()
 
-    async def attempt(self, held: Held) -> Outcome | None:
+    async def execute(self, held: ActiveJob) -> Outcome | None:
         """Run the handler under this lease. None when the lease was lost and nobody wants the outcome.
 
         Runs in its slot's task, ``held.handler``. Whoever wants the handler to stop sets ``held.stop`` and
@@ -185,8 +189,8 @@ class Workplace:
         """
         job, task = held.job, held.task
         isolated = task.isolation is not None and self._places is not None
-        if isolated and (self.around is None or not self.around.wraps_runs):
-            return await self._in_process(held)
+        if isolated and (self.middleware is None or not self.middleware.wraps_runs):
+            return await self._run_in_process(held)
         try:
             args, kwargs = task.decode(job.payload, job.format)
         except Exception as error:
@@ -194,50 +198,54 @@ class Workplace:
         context = None
         if task.signature.context is not None:
             limit = self.settings.max_result_bytes
-            context = held.context = Context(job, Run(held, self.store, self), checkpoint_limit=limit)
+            context = held.context = Context(job, AttemptRun(held, self.store, self), checkpoint_limit=limit)
         timer = None
         # Longer timeouts are watched by the keeper: a timer of its own would be a tax on every short job.
         # A process has its own, which begins when the task has been imported.
-        if job.timeout is not None and job.timeout < PRECISE_TIMEOUT and not isolated:
-            timer = self.loop.call_later(job.timeout, held.time_out)
+        if job.timeout is not None and job.timeout < PRECISE_TIMEOUT_SECONDS and not isolated:
+            timer = self.loop.call_later(job.timeout, held.expire)
         try:
-            if self.around is not None:
-                value = await self._within(self.around, held, context, args, kwargs)
+            if self.middleware is not None:
+                value = await self._run_in_middleware(self.middleware, held, context, args, kwargs)
             elif task.is_async:
                 variables = contextvars.copy_context()
                 if context is not None:
-                    variables.run(running.set, context)
+                    variables.run(current_handler.set, context)
                 if job.tenant != ROOT_TENANT:  # else it would do nothing, at a price
-                    variables.run(adopt, job)
+                    variables.run(act_as_job_owner, job)
                 started = variables.run(task.invoke, context, args, kwargs)
                 if not isinstance(started, CoroutineType):
                     started = as_coroutine(started)
-                value = await in_context(variables, started)
+                value = await run_in_context(variables, started)
             else:
-                value = await self._on_thread(held, context, args, kwargs)
+                value = await self._run_on_thread(held, context, args, kwargs)
         except asyncio.CancelledError as error:
-            if held.stop is not None:
-                return outcomes.after_stop(job, task.retry, held.stop)
+            if held.stop_reason is not None:
+                return outcomes.after_stop(job, task.retry, held.stop_reason)
             # Cancelled from inside: the handler let somebody else's cancellation escape.
             return outcomes.after_error(job, task.retry, error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if held.stop is not None:
-                return outcomes.after_stop(job, task.retry, held.stop)
+            if held.stop_reason is not None:
+                return outcomes.after_stop(job, task.retry, held.stop_reason)
             return outcomes.after_error(job, task.retry, error)
         finally:
             if timer is not None:
                 timer.cancel()
-        if held.stop is not None and held.stop in (Stop.LOST, Stop.TIMEOUT, Stop.TRANSACTION):
-            return outcomes.after_stop(job, task.retry, held.stop)
+        if held.stop_reason is not None and held.stop_reason in (
+            StopReason.LOST,
+            StopReason.TIMEOUT,
+            StopReason.TRANSACTION,
+        ):
+            return outcomes.after_stop(job, task.retry, held.stop_reason)
         # A handler that finished although it was asked to stop has finished.
         return outcomes.after_return(task, value, self.settings.max_result_bytes)
 
-    async def _within(
+    async def _run_in_middleware(
         self,
-        around: Around,
-        held: Held,
+        around: MiddlewareStack,
+        held: ActiveJob,
         context: Context | None,
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -250,49 +258,49 @@ class Workplace:
         job, task = held.job, held.task
         if context is None and around.wraps_runs:
             limit = self.settings.max_result_bytes
-            context = held.context = Context(job, Run(held, self.store, self), checkpoint_limit=limit)
+            context = held.context = Context(job, AttemptRun(held, self.store, self), checkpoint_limit=limit)
         variables = contextvars.copy_context()
-        variables.run(running.set, context)
-        variables.run(adopt, job)
-        variables.run(around.restore, job.headers)
+        variables.run(current_handler.set, context)
+        variables.run(act_as_job_owner, job)
+        variables.run(around.restore_variables, job.headers)
 
         async def handler() -> Any:
             if task.isolation is not None and self._places is not None:
-                outcome = await self._in_process(held)
+                outcome = await self._run_in_process(held)
                 if isinstance(outcome, Completed):
                     return task.decode_result(outcome.result)
-                raise outcomes.Reached(outcome)
+                raise outcomes.OutcomeReached(outcome)
             if task.is_async:
                 return await task.invoke(context, args, kwargs)
-            return await self._on_thread(held, context, args, kwargs)
+            return await self._run_on_thread(held, context, args, kwargs)
 
         if context is None:
-            return await in_context(variables, handler())
-        return await in_context(variables, around.run(context, handler))
+            return await run_in_context(variables, handler())
+        return await run_in_context(variables, around.run(context, handler))
 
-    async def _in_process(self, held: Held) -> Outcome | None:
+    async def _run_in_process(self, held: ActiveJob) -> Outcome | None:
         if self._processes is None:
             # Imported here: who has no such tasks pays nothing for them.
-            from tidewheel.worker.processes.pool import Processes
+            from tidewheel.worker.processes.pool import ProcessPool
 
-            self._processes = Processes(
+            self._processes = ProcessPool(
                 self.loop,
                 self.settings,
                 self.clock,
                 self._places or {},
-                lambda held: Run(held, self.store, self),
+                lambda held: AttemptRun(held, self.store, self),
             )
-        return await self._processes.attempt(held)
+        return await self._processes.execute(held)
 
-    async def _on_thread(
-        self, held: Held, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
+    async def _run_on_thread(
+        self, held: ActiveJob, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         def call() -> object:  # in a copy of the context variables that ends with it
-            running.set(context)
-            adopt(held.job)
+            current_handler.set(context)
+            act_as_job_owner(held.job)
             return held.task.invoke(context, args, kwargs)
 
         held.thread = self.threads.run(call)
-        held.thread.add_done_callback(look_at)
+        held.thread.add_done_callback(retrieve_exception)
         # Shielded: cancelling the wait cannot stop the thread, and its answer must find its future.
         return await asyncio.shield(held.thread)

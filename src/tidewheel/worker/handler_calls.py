@@ -24,14 +24,14 @@ from typing import Any, Final, NoReturn
 _log = logging.getLogger("tidewheel.worker")
 
 
-class Forks:
+class ForkCounter:
     """How often this process's ancestors forked since this was loaded; it changes only by being a child."""
 
     count = 0
 
 
-def end_child(error: BaseException | None) -> NoReturn:
-    """For a process whose ``Forks.count`` is another after a handler's code ran than before."""
+def exit_forked_child(error: BaseException | None) -> NoReturn:
+    """For a process whose ``ForkCounter.count`` is another after a handler's code ran than before."""
     code = 1
     if isinstance(error, SystemExit):  # it meant to end, and says how
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -46,7 +46,7 @@ def end_child(error: BaseException | None) -> NoReturn:
 
 
 def _count() -> None:
-    Forks.count += 1
+    ForkCounter.count += 1
 
 
 if hasattr(os, "register_at_fork"):
@@ -103,13 +103,13 @@ class HandlerThreads:
                 return
             call, answer = item
             value, error = None, None
-            forks = Forks.count
+            forks = ForkCounter.count
             try:
                 value = call()
             except BaseException as raised:
                 error = raised
-            if Forks.count != forks:
-                end_child(error)
+            if ForkCounter.count != forks:
+                exit_forked_child(error)
             # Idle before answering: the loop may hand out the next call as soon as it has the answer.
             with self._lock:
                 self._idle += 1
@@ -129,29 +129,31 @@ def _set(future: asyncio.Future[Any], value: Any, error: BaseException | None) -
         future.set_exception(error)
 
 
-ABANDON: Final = "given up by its worker"
+ABANDONED_MESSAGE: Final = "given up by its worker"
 """The message of a cancellation that is not offered to the handler any more: it has ignored others."""
 
 
 @types.coroutine
-def in_context(context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def run_in_context(
+    context: contextvars.Context, coroutine: Coroutine[Any, Any, Any]
+) -> Generator[Any, Any, Any]:
     """Await ``coroutine``, with every step of it run in ``context``."""
     step: Callable[[Any], Any] = coroutine.send
     value: Any = None
-    forks = Forks.count
+    forks = ForkCounter.count
     while True:
         try:
             waits_for = context.run(step, value)
         except StopIteration as done:
             return done.value
         finally:
-            if Forks.count != forks:
-                end_child(sys.exception())
+            if ForkCounter.count != forks:
+                exit_forked_child(sys.exception())
         try:
             value = yield waits_for
             step = coroutine.send
         except BaseException as error:  # a cancellation, mostly: it belongs to the handler
-            if isinstance(error, asyncio.CancelledError) and ABANDON in error.args:
+            if isinstance(error, asyncio.CancelledError) and ABANDONED_MESSAGE in error.args:
                 _close(context, coroutine)
                 raise
             step, value = coroutine.throw, error

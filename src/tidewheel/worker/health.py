@@ -13,14 +13,14 @@ from typing import Final
 from msgspec import Struct
 
 from tidewheel.core.clock import Clock
-from tidewheel.telemetry.metric_gauges import QueueFigures
+from tidewheel.telemetry.metric_gauges import QueueSnapshot
 
-BLOCKED_SECONDS: Final = 10.0
+LOOP_BLOCKED_SECONDS: Final = 10.0
 """An event loop that has been silent for so long starts and ends nothing: the worker is not ready."""
-HUNG_SECONDS: Final = 600.0
+LOOP_HUNG_SECONDS: Final = 600.0
 """So long, and only a new process helps. A worker gets rid of a handler that blocks its loop past the default
 timeout by itself, and that must have had its time."""
-CLAIM_PATIENCE_SECONDS: Final = 15.0
+CLAIM_OVERDUE_SECONDS: Final = 15.0
 """How much later than the poll interval the answer to a claim may come, before claims count as stopped."""
 
 
@@ -29,7 +29,7 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
 
     name: str
     status: str
-    """``starting``, ``working``, ``stopping``, or ``making way`` with half its slots stuck."""
+    """``starting_health``, ``working``, ``stopping``, or ``making way`` with half its slots stuck."""
     alive: bool
     """False: nothing but a new process helps."""
     ready: bool
@@ -48,62 +48,64 @@ class WorkerHealth(Struct, frozen=True, kw_only=True):
     ran: int = 0
     failing: bool = False
     """Whether a part that speaks with the store did not get through when it last tried."""
-    queue: QueueFigures | None = None
+    queue: QueueSnapshot | None = None
     """None without metrics, and before the first look."""
 
 
-def starting(name: str) -> WorkerHealth:
+def starting_health(name: str) -> WorkerHealth:
     """Of a worker that waits for its store, or is just being made."""
     return WorkerHealth(
         name=name, status="starting", alive=True, ready=False, reasons=("the store is not open yet",)
     )
 
 
-def judge(
+def assess_health(
     *,
     name: str,
     stopping: bool,
-    worn: bool,
+    degraded: bool,
     failing: bool,
-    claimed_ago: float | None,
-    full: bool,
+    seconds_since_claim: float | None,
+    has_enough_jobs: bool,
     poll_interval: float,
     concurrency: int,
     running: int,
     stuck: int,
-    silent: float,
+    loop_silent_seconds: float,
     ran: int,
-    queue: QueueFigures | None = None,
+    queue: QueueSnapshot | None = None,
 ) -> WorkerHealth:
     """What follows from what a worker sees. ``full``: it has all the jobs it wants, and so claims none."""
     reasons = []
-    if silent >= HUNG_SECONDS:
-        reasons.append(f"the event loop has been blocked for {silent:.0f} s")
-    elif silent >= BLOCKED_SECONDS:
-        reasons.append(f"a handler blocks the event loop, for {silent:.0f} s by now")
+    if loop_silent_seconds >= LOOP_HUNG_SECONDS:
+        reasons.append(f"the event loop has been blocked for {loop_silent_seconds:.0f} s")
+    elif loop_silent_seconds >= LOOP_BLOCKED_SECONDS:
+        reasons.append(f"a handler blocks the event loop, for {loop_silent_seconds:.0f} s by now")
     if failing:
         reasons.append("the store does not answer")
-    if worn:
+    if degraded:
         reasons.append("half the slots are stuck")
     elif stopping:
         reasons.append("it was asked to stop")
-    longest = 1.25 * poll_interval + CLAIM_PATIENCE_SECONDS
-    if not reasons and not full and (claimed_ago is None or claimed_ago > longest):
+    longest = 1.25 * poll_interval + CLAIM_OVERDUE_SECONDS
+    if not reasons and not has_enough_jobs and (seconds_since_claim is None or seconds_since_claim > longest):
         reasons.append(
-            "no claim was answered yet" if claimed_ago is None else f"no claim for {claimed_ago:.0f} s"
+            "no claim was answered yet"
+            if seconds_since_claim is None
+            else f"no claim for {seconds_since_claim:.0f} s"
         )
     return WorkerHealth(
         name=name,
-        status="making way" if worn else "stopping" if stopping else "working",
-        alive=silent < HUNG_SECONDS,
+        status="making way" if degraded else "stopping" if stopping else "working",
+        alive=loop_silent_seconds < LOOP_HUNG_SECONDS,
         ready=not reasons,
         reasons=tuple(reasons),
-        store=not failing and (claimed_ago is not None or full),
-        last_claim_seconds=None if claimed_ago is None else round(claimed_ago, 3),
+        store=not failing and (seconds_since_claim is not None or has_enough_jobs),
+        last_claim_seconds=None if seconds_since_claim is None else round(seconds_since_claim, 3),
         concurrency=concurrency,
         running=running,
         stuck=stuck,
-        loop_lag_seconds=round(silent, 3),
+        loop_lag_seconds=round(loop_silent_seconds, 3),
         ran=ran,
         failing=failing,
         queue=queue,
@@ -120,7 +122,7 @@ class LoopLag:
         self._asked_at: float | None = None  # None: the last question was answered
         self._worst = 0.0
 
-    def ask(self) -> None:
+    def probe(self) -> None:
         """Have the loop answer; nothing while an earlier question is open."""
         with self._lock:
             if self._asked_at is not None:
@@ -133,7 +135,7 @@ class LoopLag:
         with self._lock:
             return 0.0 if self._asked_at is None else self._clock.monotonic() - self._asked_at
 
-    def take_worst(self) -> float:
+    def take_max(self) -> float:
         """The longest delay since the last call, in seconds; an open question counts as it stands."""
         with self._lock:
             worst, self._worst = self._worst, 0.0

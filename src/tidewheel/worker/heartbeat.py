@@ -18,19 +18,19 @@ from tidewheel.core.model import Lane, WorkerRecord
 from tidewheel.core.names import MAX_NAME_LENGTH
 from tidewheel.errors import StoreError
 from tidewheel.stores.protocol import Store
-from tidewheel.worker.active_jobs import HeldJobs
-from tidewheel.worker.async_waits import Recovery, end, within
-from tidewheel.worker.backoff import Backoff
+from tidewheel.worker.active_jobs import ActiveJobs
+from tidewheel.worker.async_waits import cancel_and_wait, with_store_timeout
+from tidewheel.worker.backoff import Backoff, RecoverySignal
 from tidewheel.worker.health import LoopLag
-from tidewheel.worker.settler import Tally
-from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.worker.settler import OutcomeCounts
+from tidewheel.worker.stuck_handlers import StuckHandlers
 
-BEAT_SECONDS = 5.0
-FIRST_BEAT_SECONDS = 0.2
+HEARTBEAT_SECONDS = 5.0
+FIRST_HEARTBEAT_SECONDS = 0.2
 """A run that is over sooner is on no list: short scripts and tests write nothing more for it."""
-LOOK_SECONDS = 0.5
+LAG_PROBE_SECONDS = 0.5
 """How often the event loop is asked how late it is."""
-PATIENCE_SECONDS = 2.0
+STORE_TIMEOUT_SECONDS = 2.0
 """Longest wait for the store: the connection is the one that extends leases."""
 MAX_LANES = 200
 """Most lanes a worker tells about; of the others it tells the number."""
@@ -38,7 +38,7 @@ MAX_LANES = 200
 _log = logging.getLogger("tidewheel.worker")
 
 
-class Registrar:
+class WorkerHeartbeat:
     """Tells the store every few seconds who this worker is and how it is doing."""
 
     def __init__(
@@ -46,13 +46,13 @@ class Registrar:
         name: str,
         lanes: tuple[Lane, ...],
         concurrency: int,
-        held: HeldJobs,
-        tally: Callable[[], Tally],
+        held: ActiveJobs,
+        tally: Callable[[], OutcomeCounts],
         lag: LoopLag,
-        stuck: Stuck,
+        stuck: StuckHandlers,
         watched: Store,
         clock: Clock,
-        recovery: Recovery,
+        recovery: RecoverySignal,
     ) -> None:
         self._name = name
         self._lanes = lanes
@@ -61,10 +61,10 @@ class Registrar:
         self._tally = tally
         self._lag = lag
         self._stuck = stuck
-        self._watched = watched  # the store of the worker, not the one that beats
+        self._worker_store = watched  # the store of the worker, not the one that beats
         self._clock = clock
         self._recovery = recovery
-        self._backoff = Backoff("listing this worker", recovery, BEAT_SECONDS)
+        self._backoff = Backoff("listing this worker", recovery, HEARTBEAT_SECONDS)
         self._host = socket.gethostname()[:MAX_NAME_LENGTH]
         self._started = clock.monotonic()
         self._started_at: int | None = None  # the same by the store's clock; None before the first beat
@@ -89,47 +89,49 @@ class Registrar:
         if self._running is not None:
             async with self._beating:  # a beat that is cut off would cost its connection
                 self._running.cancel()
-            await end((self._running,))
+            await cancel_and_wait((self._running,))
         if self._started_at is not None:
             try:
-                await within(PATIENCE_SECONDS, store.leave(self._name, self._started_at))
+                await with_store_timeout(
+                    STORE_TIMEOUT_SECONDS, store.deregister_worker(self._name, self._started_at)
+                )
             except StoreError as error:
                 _log.warning("worker %s stays listed until it is forgotten: %s", self._name, error)
 
     async def _run(self, store: Store) -> None:
         """Whatever goes wrong here is no reason to disturb a job."""
         now = asyncio.get_running_loop().time
-        next_beat = now() + FIRST_BEAT_SECONDS * jitter(0.5, 1.0)
+        next_beat = now() + FIRST_HEARTBEAT_SECONDS * jitter(0.5, 1.0)
         while True:
-            self._lag.ask()
+            self._lag.probe()
             if now() >= next_beat:
                 async with self._beating:
-                    next_beat = now() + await self._try_to_beat(store)
-            if await self._recovery.sleep(min(LOOK_SECONDS, max(0.0, next_beat - now()))):
+                    next_beat = now() + await self._try_to_send(store)
+            if await self._recovery.sleep(min(LAG_PROBE_SECONDS, max(0.0, next_beat - now()))):
                 next_beat = now()
 
-    async def _try_to_beat(self, store: Store) -> float:
+    async def _try_to_send(self, store: Store) -> float:
         """Seconds until the next beat."""
         try:
-            await within(PATIENCE_SECONDS, self._beat(store))
+            await with_store_timeout(STORE_TIMEOUT_SECONDS, self._send(store))
         except StoreError as error:
             # Never rarer than usual: who beats is also who notices first that the store is back.
-            return self._backoff.failed(error)
+            return self._backoff.record_failure(error)
         except Exception:
             _log.exception(
                 "worker %s could not be listed, which is a bug; it goes on all the same", self._name
             )
         else:
-            self._backoff.reset()
+            self._backoff.record_success()
         # Not all workers of a deployment at once.
-        return BEAT_SECONDS * jitter(0.8, 1.0)
+        return HEARTBEAT_SECONDS * jitter(0.8, 1.0)
 
-    async def _beat(self, store: Store) -> None:
+    async def _send(self, store: Store) -> None:
         if self._started_at is None:
             # The store's clock, not this machine's, which may be off by a day.
             running_for = seconds_to_microseconds(self._clock.monotonic() - self._started)
             self._started_at = await store.now() - running_for
-        await store.beat(self._describe(self._started_at))
+        await store.heartbeat(self._describe(self._started_at))
 
     def _describe(self, started_at: int) -> WorkerRecord:
         in_hand = [held for held in self._held.snapshot() if not held.settling]
@@ -146,10 +148,10 @@ class Registrar:
             concurrency=self._concurrency,
             running=running,
             claimed=len(in_hand) - running,
-            stuck=self._stuck.number,
-            loop_lag_seconds=round(self._lag.take_worst(), 6),
-            polling=self._watched.deaf,
-            clock_step_seconds=self._watched.clock_step_seconds,
+            stuck=self._stuck.count,
+            loop_lag_seconds=round(self._lag.take_max(), 6),
+            polling=self._worker_store.notifications_down,
+            clock_step_seconds=self._worker_store.clock_step_seconds,
             ran=tally.ran,
             completed=tally.completed,
             failed=tally.failed,

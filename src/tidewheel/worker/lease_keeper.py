@@ -17,42 +17,43 @@ from typing import Protocol, TypeVar
 
 from tidewheel.core.clock import Clock
 from tidewheel.errors import ConfigurationError, StoreError
-from tidewheel.stores.protocol import MAX_BATCH, Store
-from tidewheel.worker.active_jobs import Held, HeldJobs, Stop
-from tidewheel.worker.async_waits import Recovery, end, within
-from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.heartbeat import Registrar
-from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import Store
+from tidewheel.worker.active_jobs import ActiveJob, ActiveJobs, StopReason
+from tidewheel.worker.async_waits import cancel_and_wait, with_store_timeout
+from tidewheel.worker.backoff import Backoff, RecoverySignal
+from tidewheel.worker.heartbeat import WorkerHeartbeat
+from tidewheel.worker.stuck_handlers import StuckHandlers
 
-LONGEST_TICK = 0.5
-SHORTEST_TICK = 0.05
-LONGEST_RETRY = 1.0
+MAX_TICK_SECONDS = 0.5
+MIN_TICK_SECONDS = 0.05
+MAX_RETRY_SECONDS = 1.0
 """While the store is away it is tried at least this often: leases are running out."""
-OPEN_SECONDS = 5.0
+OPEN_TIMEOUT_SECONDS = 5.0
 """How long connecting may take, before it is tried anew."""
-START_AFTER = 0.25
+RECORD_START_AFTER_SECONDS = 0.25
 """A handler that has run this long gets its start recorded; most are done before."""
 
 _log = logging.getLogger("tidewheel.worker")
 
 T = TypeVar("T")
-StopHandler = Callable[[Held, Stop], None]
+StopHandler = Callable[[ActiveJob, StopReason], None]
 
 
-class Keeper:
+class LeaseKeeper:
     """What one worker's keeper does: ``run`` on an event loop that is not the worker's."""
 
     def __init__(
         self,
         store: Store,
-        held: HeldJobs,
+        held: ActiveJobs,
         clock: Clock,
         stop_handler: StopHandler,
-        give_back: Callable[[Held], None],
-        give_up: Callable[[Held], None],
-        stuck: Stuck,
-        registrar: Registrar,
-        recovery: Recovery,
+        give_back: Callable[[ActiveJob], None],
+        give_up: Callable[[ActiveJob], None],
+        stuck: StuckHandlers,
+        registrar: WorkerHeartbeat,
+        recovery: RecoverySignal,
     ) -> None:
         self._store = store.sibling()
         self._held = held
@@ -65,16 +66,16 @@ class Keeper:
         self._stopped = False  # written by ``stop`` alone, from whatever thread
         self._wake: asyncio.Event | None = None
         self._registrar = registrar
-        self._backoff = Backoff("extending leases", recovery, LONGEST_RETRY)
+        self._backoff = Backoff("extending leases", recovery, MAX_RETRY_SECONDS)
         self._next_try = 0.0  # by the loop's clock
         self._opening: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """Have ``run`` end soon. Does not block; from any thread."""
         self._stopped = True
-        self.look()
+        self.check_now()
 
-    def look(self) -> None:
+    def check_now(self) -> None:
         """Look at the leases now instead of at the next tick. From any thread."""
         loop, wake = self._loop, self._wake
         if loop is not None and wake is not None:
@@ -99,21 +100,21 @@ class Keeper:
                     except (StoreError, ConfigurationError) as error:
                         # A store that was opened a moment ago for the worker itself cannot be misconfigured.
                         self._next_try = loop.time() + min(
-                            self._backoff.failed(error), 2 * self._tick_seconds()
+                            self._backoff.record_failure(error), 2 * self._tick_seconds()
                         )
-                self._watch()  # also while the store is away, and then above all
-                self._stuck.look()
+                self._stop_expired()  # also while the store is away, and then above all
+                self._stuck.check()
                 await self._pause()
         finally:
             if self._opening is not None:
-                await end((self._opening,))
+                await cancel_and_wait((self._opening,))
             if self._registrar.started:
                 await self._close()
 
     async def _open(self) -> bool:
         """Connect, however long it takes; the watchdog has its turns meanwhile. True once that is done."""
         if self._opening is None:
-            self._opening = asyncio.create_task(within(OPEN_SECONDS, self._store.open()))
+            self._opening = asyncio.create_task(with_store_timeout(OPEN_TIMEOUT_SECONDS, self._store.open()))
         await asyncio.wait((self._opening,), timeout=self._tick_seconds())
         if not self._opening.done():
             return False
@@ -130,7 +131,7 @@ class Keeper:
             _log.warning("the keeper's store could not be closed properly: %s", error)
 
     def _tick_seconds(self) -> float:
-        return max(SHORTEST_TICK, min(LONGEST_TICK, self._shortest_lease() / 8))
+        return max(MIN_TICK_SECONDS, min(MAX_TICK_SECONDS, self._shortest_lease() / 8))
 
     def _shortest_lease(self) -> float:
         return min((held.job.lease_seconds for held in self._held.snapshot()), default=60.0)
@@ -143,13 +144,13 @@ class Keeper:
                 return
             self._wake.clear()
 
-    async def _ask(self, call: Awaitable[T]) -> T:
+    async def _call_store(self, call: Awaitable[T]) -> T:
         """An answer of the store, in time for the next round: one that hangs must not stop the watchdog.
 
         Whoever the question is about: the watchdog looks after the shortest lease of all.
         """
-        answer = await within(min(5.0, self._shortest_lease() / 4), call)
-        self._backoff.reset()
+        answer = await with_store_timeout(min(5.0, self._shortest_lease() / 4), call)
+        self._backoff.record_success()
         return answer
 
     async def _tick(self) -> None:
@@ -160,30 +161,30 @@ class Keeper:
         await self._record_starts(all_held)
         await self._pass_on_cancel_requests(all_held)
 
-    async def _extend(self, all_held: list[Held]) -> None:
+    async def _extend(self, all_held: list[ActiveJob]) -> None:
         now = self._clock.monotonic()
-        by_length: defaultdict[float, list[Held]] = defaultdict(list)
+        by_length: defaultdict[float, list[ActiveJob]] = defaultdict(list)
         for held in all_held:
-            if now < held.extend_at or held.stop is Stop.LOST:
+            if now < held.extend_at or held.stop_reason is StopReason.LOST:
                 continue
-            if held.handler is None and not held.settling and not held.awaits_room:
+            if held.handler is None and not held.settling and not held.awaits_capacity:
                 # It has waited for a slot far longer than planned: somebody else may have one.
                 self._give_back(held)
-            elif _worth_extending(held, now):
+            elif _should_extend(held, now):
                 by_length[held.job.lease_seconds].append(held)
         for lease_seconds, due in by_length.items():
             for part in _batches(due):
                 sent = self._clock.monotonic()
                 leases = [held.job.lease for held in part]
-                answers = await self._ask(self._store.extend(leases, lease_seconds))
+                answers = await self._call_store(self._store.extend(leases, lease_seconds))
                 for held, kept in zip(part, answers, strict=True):
                     if kept:
-                        held.extended(sent)
+                        held.record_extension(sent)
                     # While a settlement is on its way, its own answer says what became of the lease.
                     elif not held.settling and held in self._held:
-                        self._stop_handler(held, Stop.LOST)
+                        self._stop_handler(held, StopReason.LOST)
 
-    async def _record_starts(self, all_held: list[Held]) -> None:
+    async def _record_starts(self, all_held: list[ActiveJob]) -> None:
         """Record the start of handlers that run for long, and which of them a crash is charged to."""
         now = self._clock.monotonic()
         running = [
@@ -192,38 +193,42 @@ class Keeper:
             if (started := held.started) is not None  # read once: the event loop may set it back
             and not held.start_recorded
             and not held.settling
-            and now - started >= START_AFTER
+            and now - started >= RECORD_START_AFTER_SECONDS
         ]
         for charged in (False, True):
-            for part in _batches([item for item in running if item[0].charged_if_lost is charged]):
+            for part in _batches([item for item in running if item[0].counts_attempt_if_lost is charged]):
                 now = self._clock.monotonic()
                 run_seconds = [now - started for _, started in part]
                 leases = [held.job.lease for held, _ in part]
-                await self._ask(self._store.start(leases, run_seconds=run_seconds, alone=charged))
+                await self._call_store(
+                    self._store.mark_started(leases, run_seconds=run_seconds, alone=charged)
+                )
                 for held, _ in part:
                     held.start_recorded = True
 
-    async def _pass_on_cancel_requests(self, all_held: list[Held]) -> None:
-        running = {held.job.lease: held for held in all_held if not held.settling and held.stop is None}
+    async def _pass_on_cancel_requests(self, all_held: list[ActiveJob]) -> None:
+        running = {
+            held.job.lease: held for held in all_held if not held.settling and held.stop_reason is None
+        }
         for leases in _batches(list(running)):
-            for lease in await self._ask(self._store.cancel_requests(leases)):
-                self._stop_handler(running[lease], Stop.CANCEL)
+            for lease in await self._call_store(self._store.cancel_requests(leases)):
+                self._stop_handler(running[lease], StopReason.CANCEL)
 
-    def _watch(self) -> None:
+    def _stop_expired(self) -> None:
         now = self._clock.monotonic()
         for held in self._held.snapshot():
             if held.settling:
                 continue
-            overdue = held.stop is None and _overdue(held, now)
-            if held.stop_asked_at is None and (overdue or held.stop is not None):
-                held.stop_asked_at = now  # here, not on the loop: that may be what is blocked
-            if held.stop is not Stop.LOST:
+            overdue = held.stop_reason is None and _overdue(held, now)
+            if held.stop_requested_at is None and (overdue or held.stop_reason is not None):
+                held.stop_requested_at = now  # here, not on the loop: that may be what is blocked
+            if held.stop_reason is not StopReason.LOST:
                 if now >= held.deadline:
-                    self._stop_handler(held, Stop.LOST)
+                    self._stop_handler(held, StopReason.LOST)
                 elif overdue:
-                    self._stop_handler(held, Stop.TIMEOUT)
-            if held.stop_asked_at is not None and held.handler is not None:
-                self._stuck.told(held, held.stop_asked_at)
+                    self._stop_handler(held, StopReason.TIMEOUT)
+            if held.stop_requested_at is not None and held.handler is not None:
+                self._stuck.track_handler(held, held.stop_requested_at)
                 if not _has_time(held, now):
                     self._give_up(held)
 
@@ -232,17 +237,17 @@ def _batches(items: list[T]) -> Iterator[list[T]]:
     return (items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH))
 
 
-def _worth_extending(held: Held, now: float) -> bool:
+def _should_extend(held: ActiveJob, now: float) -> bool:
     return held.settling or _has_time(held, now)
 
 
-def _has_time(held: Held, now: float) -> bool:
+def _has_time(held: ActiveJob, now: float) -> bool:
     """False for a handler that has ignored its stop for longer than a lease: the job can do without it."""
-    asked = held.stop_asked_at
+    asked = held.stop_requested_at
     return asked is None or now - asked <= held.job.lease_seconds
 
 
-def _overdue(held: Held, now: float) -> bool:
+def _overdue(held: ActiveJob, now: float) -> bool:
     timeout, started = held.job.timeout, held.started
     return timeout is not None and started is not None and now - started >= timeout
 
@@ -250,7 +255,7 @@ def _overdue(held: Held, now: float) -> bool:
 OnDeath = Callable[[BaseException], None]
 
 
-class Beside(Protocol):
+class BackgroundThread(Protocol):
     """Something that runs beside the worker's event loop: a thread, or what a simulation has for one."""
 
     def start(self) -> None:
@@ -260,10 +265,10 @@ class Beside(Protocol):
         """Wait, without blocking the event loop, until it has ended."""
 
 
-class KeeperThread:
+class LeaseKeeperThread:
     """One thread per worker, with an event loop of its own."""
 
-    def __init__(self, keeper: Keeper, on_death: OnDeath) -> None:
+    def __init__(self, keeper: LeaseKeeper, on_death: OnDeath) -> None:
         self._keeper = keeper
         self._on_death = on_death
         self._thread = threading.Thread(target=self._run, name="tidewheel-keeper", daemon=True)

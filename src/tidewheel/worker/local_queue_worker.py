@@ -17,63 +17,63 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tidewheel.client.connections import Connections
+from tidewheel.client.connections import LoopConnections
 from tidewheel.core.clock import DAY
 from tidewheel.core.model import JobError
 from tidewheel.core.model import Lane as TopicAndTask
 from tidewheel.errors import TidewheelError
-from tidewheel.stores import lane_store
+from tidewheel.stores import local_store
 from tidewheel.tasks.registry import Registry
-from tidewheel.worker.async_waits import Recovery, end, first_of
-from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.supervisor import Succession
+from tidewheel.worker.async_waits import cancel_and_wait, wait_for_first
+from tidewheel.worker.backoff import Backoff, RecoverySignal
+from tidewheel.worker.supervisor import WorkerSupervisor
 from tidewheel.worker.worker import Worker
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.stores.memory.local_store import LaneStore
+    from tidewheel.stores.memory.local_store import LocalStore
 
-END_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 10.0
 """How long after the grace period whoever closes the app waits for the lane's thread."""
-OPEN_SECONDS: Final = 5.0
+MAX_OPEN_SECONDS: Final = 5.0
 """How long jobs wait for the app to be opened on this thread, so that handlers can enqueue; then they run."""
 
-DROPPED: Final = JobError(
+DROPPED_ERROR: Final = JobError(
     "job_canceled", "the app was closed before this job had finished; it is not durable", retryable=False
 )
 
-BROKEN: Final = JobError(
+BROKEN_ERROR: Final = JobError(
     "job_canceled", "the lane it waited in broke down; it is not durable", retryable=False
 )
 
 _log = logging.getLogger("tidewheel.lane")
 
 
-class LaneThread:
-    """Runs the lane's jobs from ``begin`` to ``stop``. A daemon: a program that ends does not wait for it."""
+class LocalQueueWorker:
+    """Runs the lane's jobs from ``start`` to ``stop``. A daemon: a program that ends does not wait for it."""
 
-    def __init__(self, app: Tidewheel, connections: Connections) -> None:
-        self.store: LaneStore = lane_store()(clock=app.clock, capacity=app.settings.lane_capacity)
+    def __init__(self, app: Tidewheel, connections: LoopConnections) -> None:
+        self.store: LocalStore = local_store()(clock=app.clock, capacity=app.settings.lane_capacity)
         self.loop = asyncio.new_event_loop()
         self._app = app
         self._clock = app.clock  # of now: a test gives the app another one for a while
         self._connections = connections
         self._begun = threading.Lock()
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._stop_now_event = asyncio.Event()
         self._stop_now = False
         self._dropped = 0
         self._workers = 0  # made so far
         self._end: concurrent.futures.Future[None] = concurrent.futures.Future()
 
-    def worker(self, store: LaneStore) -> Worker:
+    def make_worker(self, store: LocalStore) -> Worker:
         """A worker for the lane's jobs, on the running event loop."""
         # Schedules are in the store where all other jobs are, and workers there look after them.
         settings = replace(self._app.settings, schedules=False)
         self._workers += 1
         worker = Worker(
             store,
-            _LaneTasks(self._app.registry),
+            _LocalTaskRegistry(self._app.registry),
             settings,
             name=f"{socket.gethostname()[:150]}:{os.getpid()}:lane-{self._workers}",
             concurrency=settings.lane_concurrency,
@@ -84,14 +84,14 @@ class LaneThread:
             clock=self._clock,
             telemetry=self._app.telemetry,
         )
-        worker.looks = False  # what it sees is the lane, and not the queue
+        worker.samples_queue = False  # what it sees is the lane, and not the queue
         return worker
 
     async def run_by_hand(self) -> int:
         """Run the lane's jobs on this event loop until none is due; how many attempts that took."""
-        return await Succession(lambda: self.worker(self.store)).run_until_idle()
+        return await WorkerSupervisor(lambda: self.make_worker(self.store)).run_until_idle()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the thread, unless somebody has. Does not wait for it."""
         if self._begun.acquire(blocking=False):
             # Context variables of whoever happened to come first are not for all the jobs to come.
@@ -107,10 +107,10 @@ class LaneThread:
     def ended(self) -> bool:
         return self._end.done()
 
-    def tell_to_stop(self, *, now: bool = False) -> None:
+    def request_stop(self, *, now: bool = False) -> None:
         """Take no more jobs, drop those that wait, and have the running ones finish. From any thread."""
         self._stop_now |= now
-        self._dropped += self.store.drop_waiting(DROPPED)
+        self._dropped += self.store.drop_waiting(DROPPED_ERROR)
         if self._begun.acquire(blocking=False):  # it never ran
             self.loop.close()
             self._finish()
@@ -118,19 +118,19 @@ class LaneThread:
         try:
             self.loop.call_soon_threadsafe(self._stop.set)
             if now:
-                self.loop.call_soon_threadsafe(self._hurry.set)
+                self.loop.call_soon_threadsafe(self._stop_now_event.set)
         except RuntimeError:
             if not self.loop.is_closed():
                 raise
 
     async def stop(self) -> None:
         """The same, and wait until that is done."""
-        self.tell_to_stop()
+        self.request_stop()
         ended = asyncio.wrap_future(self._end)
-        await asyncio.wait((ended,), timeout=self._app.settings.shutdown_grace + END_SECONDS)
+        await asyncio.wait((ended,), timeout=self._app.settings.shutdown_grace + STOP_SECONDS)
         if not ended.done():
             _log.critical("a handler blocks the lane's event loop; it is left behind, with its thread")
-            self._connections.forget(self.loop)
+            self._connections.forget_loop(self.loop)
 
     # -- on the thread ------------------------------------------------------------------------------------
 
@@ -140,22 +140,22 @@ class LaneThread:
                 runner.run(self._main())
         except Exception:
             _log.exception("the lane of non-durable tasks broke; the next such job starts another one")
-            self._finish(BROKEN)
+            self._finish(BROKEN_ERROR)
         finally:
             self._finish()
 
     async def _main(self) -> None:
         opening = asyncio.create_task(self._open_app())
         try:
-            await first_of(asyncio.wait((opening,)), self._stop.wait(), asyncio.sleep(OPEN_SECONDS))
+            await wait_for_first(asyncio.wait((opening,)), self._stop.wait(), asyncio.sleep(MAX_OPEN_SECONDS))
             store = self.store.sibling()
-            store.stands_back = True
+            store.is_manual = True
             # A stuck worker makes way for a fresh one: what waits here is lost with nobody but the process.
-            workers = Succession(lambda: self.worker(store))
+            workers = WorkerSupervisor(lambda: self.make_worker(store))
             running = asyncio.create_task(workers.run())
-            await first_of(asyncio.wait((running,)), self._stop.wait())
+            await wait_for_first(asyncio.wait((running,)), self._stop.wait())
             workers.stop(now=self._stop_now)
-            await first_of(asyncio.wait((running,)), self._hurry.wait())
+            await wait_for_first(asyncio.wait((running,)), self._stop_now_event.wait())
             if not running.done():
                 workers.stop(now=True)
             await running
@@ -163,33 +163,33 @@ class LaneThread:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 await self._connections.close()
             else:
-                await end((opening,))
+                await cancel_and_wait((opening,))
             # Before the loop is closed: that waits for threads that handlers may have left behind.
-            self._finish(DROPPED if self._stop.is_set() else BROKEN)
+            self._finish(DROPPED_ERROR if self._stop.is_set() else BROKEN_ERROR)
 
     async def _open_app(self) -> None:
         """Handlers use the app as they do on any worker. The lane itself needs no database."""
-        backoff = Backoff("opening the app for handlers of the lane", Recovery())
+        backoff = Backoff("opening the app for handlers of the lane", RecoverySignal())
         while True:
             try:
                 await self._connections.open()
             except TidewheelError as error:
-                await backoff.wait(error)
+                await backoff.pause_after_failure(error)
             else:
-                backoff.reset()
+                backoff.record_success()
                 return
 
-    def _finish(self, reason: JobError = DROPPED) -> None:
+    def _finish(self, reason: JobError = DROPPED_ERROR) -> None:
         if self._end.done():
             return
         self._dropped += self.store.drop_waiting(reason)
         if self._dropped:
-            why = "the app was closed" if reason is DROPPED else "their lane broke down"
+            why = "the app was closed" if reason is DROPPED_ERROR else "their lane broke down"
             _log.warning("%d jobs of non-durable tasks were dropped unfinished: %s", self._dropped, why)
         self._end.set_result(None)
 
 
-class _LaneTasks(Registry):
+class _LocalTaskRegistry(Registry):
     """The app's tasks as the lane's worker sees them: those registered later, too."""
 
     def __init__(self, tasks: Registry) -> None:
@@ -197,7 +197,7 @@ class _LaneTasks(Registry):
         self._with_callbacks = tasks._with_callbacks
         self._schedules = {}  # they make durable jobs, which are no affair of the lane's
         self.schedule_changes = tasks.schedule_changes
-        self.around = tasks.around
+        self.middleware = tasks.middleware
 
     def lanes(
         self,

@@ -14,8 +14,8 @@ from tidewheel.core.model import Cancelled, Claimed, Completed, Failed, JobError
 from tidewheel.core.retry import DEFAULT_RETRY, MAX_DELAY, Retry
 from tidewheel.core.text_format import storable_text
 from tidewheel.errors import Cancel, Fail, InvalidPayload, RetryAfter, Snooze, TaskError, TidewheelError
-from tidewheel.tasks.context import Released as ReleasedByHandler
-from tidewheel.worker.active_jobs import Stop
+from tidewheel.tasks.context import ReleaseRequested as ReleasedByHandler
+from tidewheel.worker.active_jobs import StopReason
 
 if TYPE_CHECKING:
     from tidewheel.tasks.task import Task
@@ -24,17 +24,17 @@ _log = logging.getLogger("tidewheel.worker")
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
-MAX_MESSAGE = 2000
-MAX_TRACEBACK = 16_000
-MAX_CODE = 100
-MAX_DETAILS = 16_000
+MAX_MESSAGE_LENGTH = 2000
+MAX_TRACEBACK_LENGTH = 16_000
+MAX_CODE_LENGTH = 100
+MAX_DETAILS_BYTES = 16_000
 """Bytes of JSON in a ``TaskError``'s details."""
 
 COMPLETED = Completed()
-CANCELLED = JobError("job_canceled", "cancelled on request", retryable=False)
+CANCELLED_ERROR = JobError("job_canceled", "cancelled on request", retryable=False)
 
 
-class Reached(Exception):
+class OutcomeReached(Exception):
     """On its way out through middleware: a handler elsewhere has ended, and this is its outcome."""
 
     def __init__(self, outcome: Outcome | None) -> None:
@@ -48,33 +48,41 @@ def after_error(
 ) -> Outcome | None:
     """The handler raised. ``described``: the error as it is stored, where somebody has done that before."""
     match error:
-        case Reached():
+        case OutcomeReached():
             return error.outcome
         case ReleasedByHandler():
-            return Released(_sane(error.delay))
+            return Released(_valid_delay(error.delay))
         case Snooze():
-            return Released(_sane(error.delay))
+            return Released(_valid_delay(error.delay))
         case Cancel():
-            return Cancelled(JobError("job_canceled", _clean(error.reason, MAX_MESSAGE), retryable=False))
+            return Cancelled(
+                JobError("job_canceled", _storable_text(error.reason, MAX_MESSAGE_LENGTH), retryable=False)
+            )
         case Fail():
-            return Failed(JobError(_code(error.code), _clean(error.reason, MAX_MESSAGE), retryable=False))
+            return Failed(
+                JobError(_code(error.code), _storable_text(error.reason, MAX_MESSAGE_LENGTH), retryable=False)
+            )
         case RetryAfter():
-            reason = JobError("handler_error", _clean(error.reason, MAX_MESSAGE))
-            return Failed(reason) if job.last_attempt else Retried(_sane(error.delay), reason)
+            reason = JobError("handler_error", _storable_text(error.reason, MAX_MESSAGE_LENGTH))
+            return Failed(reason) if job.last_attempt else Retried(_valid_delay(error.delay), reason)
         case InvalidPayload():
             # What was stored does not fit the handler: trying again cannot help.
             return Failed(
-                JobError("invalid_input", _clean(error.kept or error, MAX_MESSAGE), retryable=False)
+                JobError(
+                    "invalid_input",
+                    _storable_text(error.message_without_value or error, MAX_MESSAGE_LENGTH),
+                    retryable=False,
+                )
             )
         case _:
-            return after_failure(job, policy, described or describe(error), error)
+            return after_failure(job, policy, described or describe_exception(error), error)
 
 
 def after_failure(job: Claimed, policy: Retry | None, error: JobError, cause: BaseException) -> Outcome:
     """An attempt that errored: try again while there are attempts and the error allows it."""
     if job.last_attempt or not error.retryable:
         return Failed(error)
-    return Retried(delay_after(job.retry, policy, job.attempt, cause, f"job {job.lease.job_id}"), error)
+    return Retried(retry_delay(job.retry, policy, job.attempt, cause, f"job {job.lease.job_id}"), error)
 
 
 def after_timeout(job: Claimed, policy: Retry | None) -> Outcome:
@@ -87,7 +95,7 @@ def after_bad_payload(job: Claimed, error: Exception) -> Outcome | None:
     if isinstance(error, InvalidPayload):
         return after_error(job, None, error)
     # The user's own types are made from it, and may raise anything.
-    return Failed(replace(describe(error), code="invalid_input", retryable=False))
+    return Failed(replace(describe_exception(error), code="invalid_input", retryable=False))
 
 
 def after_return(task: Task[..., Any], value: object, max_result_bytes: int) -> Outcome:
@@ -97,32 +105,32 @@ def after_return(task: Task[..., Any], value: object, max_result_bytes: int) -> 
     try:
         return Completed(task.encode_result(value, max_result_bytes))
     except Exception as error:  # likewise written by the user's own types
-        return Failed(replace(describe(error), code="invalid_result", retryable=False))
+        return Failed(replace(describe_exception(error), code="invalid_result", retryable=False))
 
 
-def after_stop(job: Claimed, policy: Retry | None, stop: Stop) -> Outcome | None:
+def after_stop(job: Claimed, policy: Retry | None, stop: StopReason) -> Outcome | None:
     """The handler was stopped from outside; None when there is nothing left to tell the store."""
     match stop:
-        case Stop.LOST:
+        case StopReason.LOST:
             return None
-        case Stop.CANCEL:
-            return Cancelled(CANCELLED)
-        case Stop.TIMEOUT:
+        case StopReason.CANCEL:
+            return Cancelled(CANCELLED_ERROR)
+        case StopReason.TIMEOUT:
             return after_timeout(job, policy)
-        case Stop.TRANSACTION:
+        case StopReason.TRANSACTION:
             error = JobError(
                 "transaction_timeout",
                 "the handler's transaction was open for longer than transaction_seconds and was rolled back",
             )
             return after_failure(job, policy, error, TimeoutError(error.message))
-        case Stop.SHUTDOWN:
+        case StopReason.SHUTDOWN:
             return Released()
 
 
-def describe(error: BaseException) -> JobError:
+def describe_exception(error: BaseException) -> JobError:
     """An exception as it is stored."""
     if isinstance(error, TaskError):
-        return told(
+        return make_job_error(
             error.code,
             error.message,
             retryable=error.retryable is not False,
@@ -130,33 +138,35 @@ def describe(error: BaseException) -> JobError:
             traceback=_traceback(error),
         )
     code = error.code if isinstance(error, TidewheelError) else "handler_error"
-    text = _clean(error, MAX_MESSAGE)
+    text = _storable_text(error, MAX_MESSAGE_LENGTH)
     name = type(error).__qualname__
     module = type(error).__module__
     name = name if module in ("builtins", "__main__", "__mp_main__") else f"{module}.{name}"
     return JobError(
         code=code,
-        message=_clean(f"{name}: {text}" if text else name, MAX_MESSAGE),
+        message=_storable_text(f"{name}: {text}" if text else name, MAX_MESSAGE_LENGTH),
         retryable=getattr(error, "retryable", True) is not False,
-        traceback=_clean(_traceback(error)[-MAX_TRACEBACK:], MAX_TRACEBACK),
+        traceback=_storable_text(_traceback(error)[-MAX_TRACEBACK_LENGTH:], MAX_TRACEBACK_LENGTH),
     )
 
 
-def told(
+def make_job_error(
     code: object, message: object, *, retryable: bool, details: Any = None, traceback: str | None = None
 ) -> JobError:
     """An error that somebody else describes, as it is stored."""
     return JobError(
         code=_code(code),
-        message=_clean(message, MAX_MESSAGE),
+        message=_storable_text(message, MAX_MESSAGE_LENGTH),
         retryable=retryable,
         details=_details(details),
-        traceback=None if traceback is None else _clean(traceback[-MAX_TRACEBACK:], MAX_TRACEBACK),
+        traceback=None
+        if traceback is None
+        else _storable_text(traceback[-MAX_TRACEBACK_LENGTH:], MAX_TRACEBACK_LENGTH),
     )
 
 
 def _code(said: object) -> str:
-    return _clean(said, MAX_MESSAGE)[:MAX_CODE] or "handler_error"
+    return _storable_text(said, MAX_MESSAGE_LENGTH)[:MAX_CODE_LENGTH] or "handler_error"
 
 
 def _details(said: Any) -> Mapping[str, Any] | None:
@@ -165,10 +175,10 @@ def _details(said: Any) -> Mapping[str, Any] | None:
         return None
     try:
         plain = payload.decode(
-            payload.encode(said, limit=MAX_DETAILS, what="details", limit_name="an error's")
+            payload.encode(said, limit=MAX_DETAILS_BYTES, what="details", limit_name="an error's")
         )
     except Exception as error:  # objects of the user's are asked for their JSON
-        return {"details_dropped": _clean(error, MAX_MESSAGE)}
+        return {"details_dropped": _storable_text(error, MAX_MESSAGE_LENGTH)}
     return plain if isinstance(plain, dict) else {"value": plain}
 
 
@@ -183,8 +193,8 @@ def _traceback(error: BaseException) -> str:
         return f"(the traceback could not be formatted: {type(broken).__name__})"
 
 
-def delay_after(
-    stored: str | None, policy: Retry | None, attempt: int, cause: BaseException, whose: str
+def retry_delay(
+    stored: str | None, policy: Retry | None, attempt: int, cause: BaseException, owner: str
 ) -> float:
     """Seconds until the next attempt: by the policy stored with the job, else by its task's."""
     try:
@@ -192,11 +202,11 @@ def delay_after(
         return chosen.delay(attempt, cause)
     except Exception:
         # A broken policy must not cost the job its retry.
-        _log.exception("the retry policy of %s failed; the default is used", whose)
+        _log.exception("the retry policy of %s failed; the default is used", owner)
         return DEFAULT_RETRY.delay(attempt, cause)
 
 
-def _sane(delay: Any) -> float:
+def _valid_delay(delay: Any) -> float:
     """A delay some handler asked for; nonsense (NaN, negative, text) means now."""
     try:
         seconds = float(delay)
@@ -205,7 +215,7 @@ def _sane(delay: Any) -> float:
     return min(seconds, MAX_DELAY) if seconds > 0 else 0.0
 
 
-def _clean(said: object, limit: int) -> str:
+def _storable_text(said: object, limit: int) -> str:
     """Text every store can keep: no NUL, no lone surrogates, not endless; of whatever a handler said."""
     try:
         text = str(said)

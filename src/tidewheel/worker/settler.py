@@ -20,24 +20,25 @@ from msgspec.structs import replace
 from tidewheel.core.clock import Clock
 from tidewheel.core.model import Cancelled, Completed, Failed, Released, Retried, Settlement
 from tidewheel.errors import StoreError, StoreUnavailable, UsedAfterFork
-from tidewheel.stores.protocol import MAX_BATCH, Answers, Store
-from tidewheel.worker.active_jobs import Held, HeldJobs
-from tidewheel.worker.async_waits import Recovery, first_of
-from tidewheel.worker.backoff import Backoff, pause_after
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import SettleResult, Store
+from tidewheel.worker.active_jobs import ActiveJob, ActiveJobs
+from tidewheel.worker.async_waits import wait_for_first
+from tidewheel.worker.backoff import Backoff, RecoverySignal, delay_after_failures
 from tidewheel.worker.callback_runner import CallbackRunner
 from tidewheel.worker.observers import Observers
 
-FULL = 5 * MAX_BATCH
-HURRIED_SECONDS = 0.2
+MAX_PENDING = 5 * MAX_BATCH
+MAX_DRAIN_PAUSE_SECONDS = 0.2
 """Longest pause between tries once the worker is ending."""
 
 _log = logging.getLogger("tidewheel.worker")
 
-Outgoing = tuple[Held, Settlement]
+PendingSettlement = tuple[ActiveJob, Settlement]
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """What this worker has settled so far."""
 
     completed: int = 0
@@ -59,11 +60,11 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        held: HeldJobs,
-        on_settled: Callable[[Sequence[Held]], None],
+        held: ActiveJobs,
+        on_settled: Callable[[Sequence[ActiveJob]], None],
         callbacks: CallbackRunner,
         clock: Clock,
-        recovery: Recovery,
+        recovery: RecoverySignal,
         observers: Observers | None = None,
     ) -> None:
         self._store = store
@@ -71,57 +72,59 @@ class Settler:
         self._on_settled = on_settled
         self._callbacks = callbacks
         self._clock = clock
-        self._waiting: deque[Outgoing] = deque()
-        self._refused: deque[Outgoing] = deque()  # by a store that is there
-        self._refusals = 0  # times in a row that something was refused
-        self._refused_until = 0.0  # by the loop's clock: when to try those again
-        self._news = asyncio.Event()
+        self._waiting: deque[PendingSettlement] = deque()
+        self._rejected: deque[PendingSettlement] = deque()  # by a store that is there
+        self._reject_backoff = 0  # times in a row that something was refused
+        self._rejected_until = 0.0  # by the loop's clock: when to try those again
+        self._changed = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._hurry = asyncio.Event()  # the worker ends: no long pauses any more
+        self._draining = asyncio.Event()  # the worker ends: no long pauses any more
         self._backoff = Backoff("settling finished jobs", recovery)
         self._observers = observers
-        self.tally = Tally()
+        self.tally = OutcomeCounts()
 
     @property
     def full(self) -> bool:
-        return len(self._waiting) + len(self._refused) >= FULL
+        return len(self._waiting) + len(self._rejected) >= MAX_PENDING
 
     @property
     def idle(self) -> bool:
         return self._empty.is_set()
 
-    def add(self, held: Held, settlement: Settlement) -> None:
+    def add(self, held: ActiveJob, settlement: Settlement) -> None:
         held.settling = True
         if not self._waiting:  # the others of a batch have nothing new to tell
             self._empty.clear()
-            self._news.set()
+            self._changed.set()
         self._waiting.append((held, settlement))
 
-    def written(self, held: Held, settlement: Settlement, *, accepted: bool) -> None:
+    def record_written(self, held: ActiveJob, settlement: Settlement, *, accepted: bool) -> None:
         """An outcome that the handler's own transaction has carried to the store."""
         self._settled(((held, settlement),), [accepted])
 
     async def run(self) -> None:
         """Write outcomes until cancelled."""
         while True:
-            if not self._waiting and not self._refused:
+            if not self._waiting and not self._rejected:
                 self._empty.set()
-                self._news.clear()
-                await self._news.wait()
+                self._changed.clear()
+                await self._changed.wait()
                 # The claim that follows from the same news reaches the store now, and may share a commit.
                 await asyncio.sleep(0)
-            left = self._refused_until - asyncio.get_running_loop().time()
-            if self._refused and left <= 0:
-                await self._write(self._refused, self._write_one_by_one)
+            left = self._rejected_until - asyncio.get_running_loop().time()
+            if self._rejected and left <= 0:
+                await self._write(self._rejected, self._write_one_by_one)
             elif self._waiting:
                 await self._write(self._waiting, self._write_together)
             else:
-                self._news.clear()
-                await first_of(self._news.wait(), asyncio.sleep(left))
+                self._changed.clear()
+                await wait_for_first(self._changed.wait(), asyncio.sleep(left))
 
     async def _write(
-        self, source: deque[Outgoing], write: Callable[[deque[Outgoing]], Coroutine[Any, Any, None]]
+        self,
+        source: deque[PendingSettlement],
+        write: Callable[[deque[PendingSettlement]], Coroutine[Any, Any, None]],
     ) -> None:
         """One batch, or a pause after a failure. ``write`` takes from the batch what is dealt with."""
         batch = deque(source.popleft() for _ in range(min(len(source), MAX_BATCH)))
@@ -129,16 +132,16 @@ class Settler:
             await write(batch)
         except (StoreUnavailable, UsedAfterFork) as error:
             self._waiting.extendleft(reversed(batch))
-            delay = self._backoff.failed(error)
-            if self._hurry.is_set():
-                await asyncio.sleep(min(delay, HURRIED_SECONDS))
+            delay = self._backoff.record_failure(error)
+            if self._draining.is_set():
+                await asyncio.sleep(min(delay, MAX_DRAIN_PAUSE_SECONDS))
             else:
-                await first_of(self._backoff.pause(delay), self._hurry.wait())
+                await wait_for_first(self._backoff.pause(delay), self._draining.wait())
         except asyncio.CancelledError:
             self._waiting.extendleft(reversed(batch))
             raise
 
-    async def _write_together(self, batch: deque[Outgoing]) -> None:
+    async def _write_together(self, batch: deque[PendingSettlement]) -> None:
         try:
             answers = await self._store.settle([settlement for _, settlement in batch])
         except (StoreUnavailable, UsedAfterFork):
@@ -152,7 +155,7 @@ class Settler:
             self._settled(batch, answers)
             batch.clear()
 
-    async def _write_one_by_one(self, batch: deque[Outgoing]) -> None:
+    async def _write_one_by_one(self, batch: deque[PendingSettlement]) -> None:
         while batch:
             held, settlement = batch[0]
             try:
@@ -160,32 +163,34 @@ class Settler:
             except (StoreUnavailable, UsedAfterFork):
                 raise
             except StoreError as error:
-                self._refuse(held, settlement, error)
+                self._reject(held, settlement, error)
             except Exception:
                 _log.exception(
                     "the outcome of job %s cannot be written; its lease will end", held.job.lease.job_id
                 )
-                self.lost(held)
+                self.drop_lost(held)
             else:
                 self._settled((batch[0],), answers)
             batch.popleft()
         now = asyncio.get_running_loop().time()
-        if not self._refused:
-            self._refusals = 0
-        elif now >= self._refused_until:  # what was refused since must not put off what waits longer
-            self._refusals += 1
-            pause = pause_after(self._refusals)
-            self._refused_until = now + (min(pause, HURRIED_SECONDS) if self._hurry.is_set() else pause)
+        if not self._rejected:
+            self._reject_backoff = 0
+        elif now >= self._rejected_until:  # what was refused since must not put off what waits longer
+            self._reject_backoff += 1
+            pause = delay_after_failures(self._reject_backoff)
+            self._rejected_until = now + (
+                min(pause, MAX_DRAIN_PAUSE_SECONDS) if self._draining.is_set() else pause
+            )
 
-    def _refuse(self, held: Held, settlement: Settlement, error: StoreError) -> None:
+    def _reject(self, held: ActiveJob, settlement: Settlement, error: StoreError) -> None:
         """Try again later; not for ever, or the lease would be kept for ever, and the job stay running."""
         now = self._clock.monotonic()
-        if held.refused_at is None:
-            held.refused_at = now
-            if not self._refused:
+        if held.first_rejected_at is None:
+            held.first_rejected_at = now
+            if not self._rejected:
                 _log.error("an outcome was refused; trying again for as long as its job's lease: %s", error)
-        if now - held.refused_at <= held.job.lease_seconds:
-            self._refused.append((held, settlement))
+        if now - held.first_rejected_at <= held.job.lease_seconds:
+            self._rejected.append((held, settlement))
             return
         _log.error(
             "the outcome of job %s (%s, attempt %d) was refused for a whole lease, which now ends: %s",
@@ -194,42 +199,44 @@ class Settler:
             held.job.attempt,
             error,
         )
-        self.lost(held)
+        self.drop_lost(held)
 
-    def _settled(self, batch: Collection[Outgoing], answers: list[bool]) -> None:
-        self._backoff.reset()
-        self._held.drop([held for held, _ in batch])
-        if isinstance(answers, Answers) and answers.instead:
-            batch = _as_written(batch, answers)
+    def _settled(self, batch: Collection[PendingSettlement], answers: list[bool]) -> None:
+        self._backoff.record_success()
+        self._held.remove([held for held, _ in batch])
+        if isinstance(answers, SettleResult) and answers.replaced_outcomes:
+            batch = _stored_outcomes(batch, answers)
         for (held, settlement), accepted in zip(batch, answers, strict=True):
             if accepted and type(settlement.outcome) is Completed:
                 self.tally.completed += 1
             else:
                 self._count(held, settlement, accepted=accepted)
         if self._observers is not None:
-            self._observers.settled(batch, answers)
-        if self._callbacks.wanted:  # before the next: a worker that waits to be idle must see that they wait
-            self._callbacks.settled(batch, answers)
+            self._observers.on_settled(batch, answers)
+        if (
+            self._callbacks.has_callbacks
+        ):  # before the next: a worker that waits to be idle must see that they wait
+            self._callbacks.on_settled(batch, answers)
         self._on_settled([held for held, _ in batch])
 
     async def drain(self, timeout: float) -> int:
         """Wait until everything is written; how many outcomes could not be, in that time."""
-        self._hurry.set()
-        self._refused_until = 0.0
-        self._news.set()
+        self._draining.set()
+        self._rejected_until = 0.0
+        self._changed.set()
         try:
             await asyncio.wait_for(self._empty.wait(), timeout)
         except TimeoutError:
-            return len(self._waiting) + len(self._refused)
+            return len(self._waiting) + len(self._rejected)
         return 0
 
-    def lost(self, held: Held) -> None:
+    def drop_lost(self, held: ActiveJob) -> None:
         """Nothing can be written for this job any more."""
-        self._held.drop((held,))
+        self._held.remove((held,))
         self.tally.lost += 1
         self._on_settled((held,))
 
-    def _count(self, held: Held, settlement: Settlement, *, accepted: bool) -> None:
+    def _count(self, held: ActiveJob, settlement: Settlement, *, accepted: bool) -> None:
         tally = self.tally
         if not accepted:
             tally.lost += 1
@@ -253,9 +260,9 @@ class Settler:
                     tally.released += 1
 
 
-def _as_written(batch: Collection[Outgoing], answers: Answers) -> list[Outgoing]:
+def _stored_outcomes(batch: Collection[PendingSettlement], answers: SettleResult) -> list[PendingSettlement]:
     """With the outcomes that were written in the place of others."""
     return [
-        (held, replace(settlement, outcome=answers.instead.get(place, settlement.outcome)))
+        (held, replace(settlement, outcome=answers.replaced_outcomes.get(place, settlement.outcome)))
         for place, (held, settlement) in enumerate(batch)
     ]

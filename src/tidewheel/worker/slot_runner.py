@@ -21,24 +21,23 @@ from tidewheel.errors import StoreError
 from tidewheel.stores.protocol import Store
 from tidewheel.telemetry.telemetry import Tracing
 from tidewheel.worker import outcomes
-from tidewheel.worker.active_jobs import Held, HeldJobs, Stop
-from tidewheel.worker.async_waits import Recovery
-from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.executor import Workplace
-from tidewheel.worker.handler_calls import ABANDON
-from tidewheel.worker.lease_keeper import START_AFTER
+from tidewheel.worker.active_jobs import ActiveJob, ActiveJobs, StopReason
+from tidewheel.worker.backoff import Backoff, RecoverySignal
+from tidewheel.worker.executor import JobExecutor
+from tidewheel.worker.handler_calls import ABANDONED_MESSAGE
+from tidewheel.worker.lease_keeper import RECORD_START_AFTER_SECONDS
 from tidewheel.worker.outcomes import after_failure, after_stop
 from tidewheel.worker.settler import Settler
 from tidewheel.worker.slots import Slots
-from tidewheel.worker.stuck_handlers import Stuck
+from tidewheel.worker.stuck_handlers import StuckHandlers
 
 _log = logging.getLogger("tidewheel.worker")
 
 T = TypeVar("T")
 
 
-async def end_transaction(
-    held: Held, transaction: Transaction, outcome: Outcome | None, clock: Clock
+async def end_handler_transaction(
+    held: ActiveJob, transaction: Transaction, outcome: Outcome | None, clock: Clock
 ) -> Outcome | None:
     """What became of the job. A completion is settled here, alone; ``held.settled`` says what came of it."""
     # Not either when the handler was given up before it ended, or did not wait for its transaction's turn.
@@ -49,16 +48,16 @@ async def end_transaction(
             # Then the database does it, when the connection is gone. The outcome stands.
             _log.warning("the transaction of job %s was not rolled back: %s", held.job.lease.job_id, error)
         return outcome
-    held.settling = held.settling_alone = True  # from here on nobody may stop it
+    held.settling = held.committing_transaction = True  # from here on nobody may stop it
     run_seconds = None if held.started is None else clock.monotonic() - held.started
     try:
-        held.settled = await _uninterrupted(
+        held.settled_in_transaction = await _uninterrupted(
             transaction.complete(Settlement(held.job.lease, outcome, run_seconds))
         )
     except Exception as error:
-        held.settling = held.settling_alone = False
-        if held.stop is Stop.TRANSACTION:
-            return outcomes.after_stop(held.job, held.task.retry, held.stop)
+        held.settling = held.committing_transaction = False
+        if held.stop_reason is StopReason.TRANSACTION:
+            return outcomes.after_stop(held.job, held.task.retry, held.stop_reason)
         return outcomes.after_error(held.job, held.task.retry, error)
     return outcome
 
@@ -74,31 +73,31 @@ async def _uninterrupted(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-FIRST_PATIENCE = 1.0
+INITIAL_DRAIN_SECONDS = 1.0
 """Seconds a worker starts nothing, so that a suspect gets room; doubled each time that this is not enough."""
-GIVEN_BACK_FOR = 4.0
+RETURN_DELAY_FACTOR = 4.0
 """A suspect that got no room is given back for this many times the patience."""
-LONGEST_GIVEN_BACK = 60.0
+MAX_RETURN_DELAY_SECONDS = 60.0
 """Max seconds until then."""
-TURN_SECONDS = 0.001
+MAX_TURN_SECONDS = 0.001
 """How long jobs are run one after another before others have the event loop, whatever their handlers do."""
 
 
-class Runner:
+class SlotRunner:
     """Runs the jobs that wait in ``slots`` and hands their outcomes to the settler."""
 
     def __init__(
         self,
         store: Store,
-        workplace: Workplace,
+        workplace: JobExecutor,
         settler: Settler,
         slots: Slots,
-        held: HeldJobs,
+        held: ActiveJobs,
         clock: Clock,
         changed: Callable[[], None],
         extend_soon: Callable[[], None],
-        stuck: Stuck,
-        recovery: Recovery,
+        stuck: StuckHandlers,
+        recovery: RecoverySignal,
         tracing: Tracing | None = None,
     ) -> None:
         self._store = store
@@ -115,27 +114,27 @@ class Runner:
         self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
         self._always_alone = slots.concurrency == 1
         self._settlements = asyncio.Event()
-        self._patience = FIRST_PATIENCE
-        self._out_of_patience: asyncio.TimerHandle | None = None
-        self._now = 0.0  # when the last job ended, by the clock's monotonic time
+        self._drain_seconds = INITIAL_DRAIN_SECONDS
+        self._drain_timer: asyncio.TimerHandle | None = None
+        self._last_ended_at = 0.0  # when the last job ended, by the clock's monotonic time
         self._turn_ends = 0.0
-        self._aside = False  # a slot has stepped aside, and goes on in the next turn of the event loop
+        self._yielding = False  # a slot has stepped aside, and goes on in the next turn of the event loop
         self.stopping = False
 
-    def start_waiting(self) -> None:
+    def start_waiting_jobs(self) -> None:
         """See to it that the jobs that wait are run, as far as there is room."""
-        if not self._aside:
-            self._open(1)
-            self._workplace.loop.call_soon(self._open_others)
+        if not self._yielding:
+            self._open_slots(1)
+            self._workplace.loop.call_soon(self._open_remaining_slots)
 
-    def _open_others(self) -> None:
+    def _open_remaining_slots(self) -> None:
         """After a slot had its turn. Unless that goes on by itself, its handler waits: open the others."""
-        if not self._aside:
-            self._open(self._slots.concurrency)
+        if not self._yielding:
+            self._open_slots(self._slots.concurrency)
 
-    def _open(self, number: int) -> None:
+    def _open_slots(self, number: int) -> None:
         slots = self._slots
-        if slots.making_room is not None and not self._has_room(slots.making_room, slots.running + 1):
+        if slots.draining_for is not None and not self._has_capacity(slots.draining_for, slots.running + 1):
             return  # a slot would find nothing that it may start
         for _ in range(min(number, len(slots.waiting), slots.free)):
             slots.running += 1
@@ -143,62 +142,67 @@ class Runner:
             self._working[task] = None
             task.add_done_callback(self._working.pop)
 
-    def running(self) -> list[Held]:
+    def running_jobs(self) -> list[ActiveJob]:
         """The jobs whose handlers are at work."""
         return [
             held
             for held in self._held.snapshot()
-            if held.handler is not None and (not held.settling or held.settling_alone)
+            if held.handler is not None and (not held.settling or held.committing_transaction)
         ]
 
-    def stop_handler(self, held: Held, stop: Stop) -> None:
+    def stop_handler(self, held: ActiveJob, stop: StopReason) -> None:
         """Have a job's handler stopped; a job that still waits leaves at once."""
-        if held.settling or held.stop is stop or held.stop is Stop.LOST or held not in self._held:
+        if (
+            held.settling
+            or held.stop_reason is stop
+            or held.stop_reason is StopReason.LOST
+            or held not in self._held
+        ):
             return
-        if held.stop is None or stop is Stop.LOST:
+        if held.stop_reason is None or stop is StopReason.LOST:
             # The first word counts: a job that ran out of time is not given back uncounted at a shutdown.
-            held.stop = stop
+            held.stop_reason = stop
         if held.handler is not None:
             held.handler.cancel()
         else:
             # It waits for a slot, maybe for long, and the caller should not wait with it.
             self._give_back(held)
 
-    def give_up(self, held: Held) -> None:
+    def abandon(self, held: ActiveJob) -> None:
         """End a job whose handler was told to stop and goes on; what that still does counts for nothing.
 
         Its slot comes free if cancelling it can still reach it, and otherwise when it ends by itself.
         """
-        if held.settling or held.stop is None or held not in self._held:
+        if held.settling or held.stop_reason is None or held not in self._held:
             return
-        if held.stop is not Stop.LOST:
+        if held.stop_reason is not StopReason.LOST:
             _log.warning(
                 "job %s (%s) was stopped, but its handler does not end; it is given up",
                 held.job.lease.job_id,
                 held.task.name,
             )
-        self._end(held, after_stop(held.job, held.task.retry, held.stop))
+        self._end(held, after_stop(held.job, held.task.retry, held.stop_reason))
         held.settling = True  # also when there was nothing to write
         if held.handler is not None:
-            held.handler.cancel(ABANDON)
+            held.handler.cancel(ABANDONED_MESSAGE)
 
-    def give_back(self, held: Held) -> None:
+    def return_job(self, held: ActiveJob) -> None:
         """Let others have a job that still waits here."""
         self._give_back(held)
 
-    def _give_back(self, held: Held, delay: float = 0.0) -> None:
+    def _give_back(self, held: ActiveJob, delay: float = 0.0) -> None:
         try:
             self._slots.waiting.remove(held)
         except ValueError:
             return  # it has started meanwhile
-        if self._slots.making_room is held:
-            self._stop_making_room()
+        if self._slots.draining_for is held:
+            self._stop_draining()
         self._end(held, Released(delay))
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
         for task in list(self._working):
-            task.cancel(ABANDON)
+            task.cancel(ABANDONED_MESSAGE)
         if self._working:
             await asyncio.wait(self._working, timeout=0.1)
 
@@ -212,26 +216,26 @@ class Runner:
                 held.handler = me
                 await self._run(held)
                 held.handler = None
-                if held.alone and held in self._held and self._counts_if_lost(held):
+                if held.runs_alone and held in self._held and self._counts_if_lost(held):
                     await self._until_settled(held)
                 if me.cancelling():
                     await self._forget_cancellation(me)
-                if self._now >= self._turn_ends:
-                    if self._aside:
+                if self._last_ended_at >= self._turn_ends:
+                    if self._yielding:
                         break  # the slot that stepped aside goes on with what waits
-                    await self._step_aside()
+                    await self._yield_to_loop()
         finally:
             self._slots.running -= 1
             self._changed()
 
-    async def _step_aside(self) -> None:
-        self._aside = True
+    async def _yield_to_loop(self) -> None:
+        self._yielding = True
         try:
             await asyncio.sleep(0)
         finally:
-            self._aside = False
-        self._turn_ends = self._clock.monotonic() + TURN_SECONDS
-        self._workplace.loop.call_soon(self._open_others)
+            self._yielding = False
+        self._turn_ends = self._clock.monotonic() + MAX_TURN_SECONDS
+        self._workplace.loop.call_soon(self._open_remaining_slots)
 
     async def _forget_cancellation(self, me: asyncio.Task[None]) -> None:
         """A cancellation meant for the job that is over must not hit the next one.
@@ -243,73 +247,77 @@ class Runner:
         while me.cancelling():
             me.uncancel()
 
-    def _next(self) -> Held | None:
+    def _next(self) -> ActiveJob | None:
         """The next job to run; those that must not run any more are dealt with on the way."""
         waiting = self._slots.waiting
         while waiting and not self.stopping and not self._settler.full:
             held = waiting.popleft()
             if len(waiting) <= self._slots.refill_at:
                 self._changed()  # time for the next claim, while there is still something to do
-            if held.stop is not None:
+            if held.stop_reason is not None:
                 self._end(held, Released())
                 continue
             if not held.job.losses:
-                held.alone = self._always_alone
+                held.runs_alone = self._always_alone
                 return held
-            if self._has_room(held, self._slots.running):
-                self._stop_making_room()
-                self._patience = FIRST_PATIENCE
-                self._slots.admit(held)
+            if self._has_capacity(held, self._slots.running):
+                self._stop_draining()
+                self._drain_seconds = INITIAL_DRAIN_SECONDS
+                self._slots.add_suspect(held)
                 return held
             waiting.appendleft(held)
-            self._make_room(held)
+            self._drain_for(held)
             break
         return None
 
     # -- suspects ------------------------------------------------------------------------------------------
 
-    def _has_room(self, suspect: Held, running: int) -> bool:
+    def _has_capacity(self, suspect: ActiveJob, running: int) -> bool:
         """Whether few enough handlers run; those that ignore their stop would be waited for in vain."""
-        return running - self._stuck.number <= self._slots.company(suspect)
+        return running - self._stuck.count <= self._slots.max_concurrent_with(suspect)
 
-    def _make_room(self, suspect: Held) -> None:
+    def _drain_for(self, suspect: ActiveJob) -> None:
         """Start nothing until enough handlers have ended, or for as long as patience lasts."""
-        if self._slots.making_room is not suspect:
-            self._stop_making_room()
-            self._slots.making_room = suspect
-            suspect.awaits_room = True
-            self._out_of_patience = self._workplace.loop.call_later(
-                self._patience, self._give_up_room, suspect
+        if self._slots.draining_for is not suspect:
+            self._stop_draining()
+            self._slots.draining_for = suspect
+            suspect.awaits_capacity = True
+            self._drain_timer = self._workplace.loop.call_later(
+                self._drain_seconds, self._return_suspect, suspect
             )
 
-    def _stop_making_room(self) -> None:
-        if self._slots.making_room is not None:
-            self._slots.making_room.awaits_room = False
-            self._slots.making_room = None
-        if self._out_of_patience is not None:
-            self._out_of_patience.cancel()
-            self._out_of_patience = None
+    def _stop_draining(self) -> None:
+        if self._slots.draining_for is not None:
+            self._slots.draining_for.awaits_capacity = False
+            self._slots.draining_for = None
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+            self._drain_timer = None
 
-    def _give_up_room(self, suspect: Held) -> None:
+    def _return_suspect(self, suspect: ActiveJob) -> None:
         """Go on with other jobs, because handlers run for long here; another worker may have room."""
-        delay = min(GIVEN_BACK_FOR * self._patience, LONGEST_GIVEN_BACK)
-        self._patience *= 2
+        delay = min(RETURN_DELAY_FACTOR * self._drain_seconds, MAX_RETURN_DELAY_SECONDS)
+        self._drain_seconds *= 2
         self._give_back(suspect, delay)
-        self.start_waiting()
+        self.start_waiting_jobs()
         self._changed()
 
-    def settled(self, jobs: Sequence[Held]) -> None:
+    def on_settled(self, jobs: Sequence[ActiveJob]) -> None:
         """The store has taken these outcomes, or never will: only now may more jobs run beside suspects."""
         self._settlements.set()
-        if self._slots.narrowed and [held for held in jobs if held.job.losses and self._slots.leave(held)]:
-            self.start_waiting()
+        if self._slots.narrowed and [
+            held for held in jobs if held.job.losses and self._slots.remove_suspect(held)
+        ]:
+            self.start_waiting_jobs()
             self._changed()
 
-    def _counts_if_lost(self, held: Held) -> bool:
+    def _counts_if_lost(self, held: ActiveJob) -> bool:
         """Whether the store may know of its start by now."""
-        return held.start_recorded or (held.started is not None and self._now - held.started >= START_AFTER)
+        return held.start_recorded or (
+            held.started is not None and self._last_ended_at - held.started >= RECORD_START_AFTER_SECONDS
+        )
 
-    async def _until_settled(self, held: Held) -> None:
+    async def _until_settled(self, held: ActiveJob) -> None:
         """Start nothing before this outcome is written: a crash by the next job would count for this one."""
         while held in self._held and not self.stopping:
             self._settlements.clear()
@@ -317,7 +325,7 @@ class Runner:
 
     # -- one job -------------------------------------------------------------------------------------------
 
-    async def _run(self, held: Held) -> None:
+    async def _run(self, held: ActiveJob) -> None:
         """The life of one job in its slot."""
         outcome: Outcome | None = None
         span = None
@@ -332,16 +340,16 @@ class Runner:
                     held.started = now
                     self._slots.started += 1
                     if self._tracing is not None:
-                        span = self._tracing.executing(held.job, held.task.name, self._workplace.name)
-                    outcome = await self._workplace.attempt(held)
-                    if held.context is not None and (begun := held.context.begun_transaction) is not None:
-                        outcome = await end_transaction(held, begun, outcome, self._clock)
+                        span = self._tracing.start_attempt(held.job, held.task.name, self._workplace.name)
+                    outcome = await self._workplace.execute(held)
+                    if held.context is not None and (begun := held.context.open_transaction) is not None:
+                        outcome = await end_handler_transaction(held, begun, outcome, self._clock)
                     held.context = None  # it knows its run, and that knows us: nobody would be let go of
                 else:
                     # The claim's answer was that late, or this process stood still. The lease may still hold,
                     # because the store counts from a later moment: then the job is free at once.
                     outcome = Released()
-            elif held.stop is not Stop.LOST:
+            elif held.stop_reason is not StopReason.LOST:
                 outcome = Released()
         except asyncio.CancelledError:
             # Stopped before the handler began.
@@ -355,50 +363,52 @@ class Runner:
             outcome = after_failure(held.job, None, why, error)
         finally:
             if span is not None:
-                span.end(None if held.stop is Stop.LOST else outcome)
-        if held.settled is not None and outcome is not None:
+                span.end(None if held.stop_reason is StopReason.LOST else outcome)
+        if held.settled_in_transaction is not None and outcome is not None:
             settlement = Settlement(held.job.lease, outcome, self._run_seconds(held))
-            self._settler.written(held, settlement, accepted=held.settled)
-        elif held.stop is None:
+            self._settler.record_written(held, settlement, accepted=held.settled_in_transaction)
+        elif held.stop_reason is None:
             self._end(held, outcome)
         elif not held.settling:  # it was given up before
-            self._end(held, None if held.stop is Stop.LOST and held.started is not None else outcome)
+            self._end(
+                held, None if held.stop_reason is StopReason.LOST and held.started is not None else outcome
+            )
         if held.thread is not None and not held.thread.done():
             _log.warning(
                 "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
                 held.job.lease.job_id,
                 held.task.name,
             )
-            self._stuck.told(held, self._clock.monotonic())
+            self._stuck.track_handler(held, self._clock.monotonic())
             await asyncio.wait((held.thread,))
 
-    async def _record_start(self, held: Held) -> bool:
+    async def _record_start(self, held: ActiveJob) -> bool:
         """Record that a last attempt or a suspect starts, before it does: no crash may repeat it for ever."""
         backoff = Backoff("recording the start of a job", self._recovery)
-        while held.stop is None:
+        while held.stop_reason is None:
             try:
-                held.start_recorded = (await self._store.start([held.job.lease], alone=held.charged_if_lost))[
-                    0
-                ]
+                held.start_recorded = (
+                    await self._store.mark_started([held.job.lease], alone=held.counts_attempt_if_lost)
+                )[0]
             except StoreError as error:
-                await backoff.wait(error)
+                await backoff.pause_after_failure(error)
             else:
-                backoff.reset()
+                backoff.record_success()
                 if not held.start_recorded:
-                    held.stop = Stop.LOST
+                    held.stop_reason = StopReason.LOST
                 return held.start_recorded
         return False
 
-    def _run_seconds(self, held: Held) -> float | None:
-        self._now = self._clock.monotonic()
-        return None if held.started is None else self._now - held.started
+    def _run_seconds(self, held: ActiveJob) -> float | None:
+        self._last_ended_at = self._clock.monotonic()
+        return None if held.started is None else self._last_ended_at - held.started
 
-    def _end(self, held: Held, outcome: Outcome | None) -> None:
+    def _end(self, held: ActiveJob, outcome: Outcome | None) -> None:
         """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
         if outcome is not None:
             self._settler.add(held, Settlement(held.job.lease, outcome, self._run_seconds(held)))
             return
-        self._settler.lost(held)
+        self._settler.drop_lost(held)
         _log.warning(
             "job %s (%s, attempt %d) was taken from this worker: its lease ended",
             held.job.lease.job_id,

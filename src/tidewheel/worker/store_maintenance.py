@@ -18,29 +18,29 @@ from tidewheel.core.clock import Clock, seconds_to_microseconds
 from tidewheel.core.jitter import jitter
 from tidewheel.core.model import NewDocument, State
 from tidewheel.errors import StoreError
-from tidewheel.stores.protocol import MAX_BATCH, Store
-from tidewheel.worker.async_waits import Recovery
-from tidewheel.worker.backoff import Backoff
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import Store
+from tidewheel.worker.backoff import Backoff, RecoverySignal
 from tidewheel.worker.observers import Observers
 
 if TYPE_CHECKING:
     from tidewheel.telemetry.telemetry import Telemetry
 
-SHARE: Final = 0.1
+MAX_BUSY_SHARE: Final = 0.1
 """Of the time, in which a pruner with a backlog is at work."""
-LONGEST_REST: Final = 0.5
+MAX_REST_SECONDS: Final = 0.5
 """However busy everything is: jobs that finish meanwhile have to go some day, too."""
-TURN_SECONDS: Final = 60.0
+PRUNE_LOCK_SECONDS: Final = 60.0
 """After this a worker that died with the turn has lost it."""
-TURN_KIND: Final = "turn"
-TURN: Final = "prune"
+LOCK_KIND: Final = "turn"
+PRUNE_LOCK_ID: Final = "prune"
 
 _log = logging.getLogger("tidewheel.worker")
 
 
 def rest_after(seconds: float) -> float:
     """How long to leave the store to others after a batch that took so long."""
-    return min(seconds * (1 / SHARE - 1), LONGEST_REST)
+    return min(seconds * (1 / MAX_BUSY_SHARE - 1), MAX_REST_SECONDS)
 
 
 class Pruner:
@@ -50,25 +50,25 @@ class Pruner:
         self._store = store
         self._clock = clock
         self._observers = observers
-        self._turn = _Turn(store, clock)
+        self._turn = _PruneLock(store, clock)
         self.pruned: Counter[State] = Counter()
         """how many jobs of each state this one has removed"""
 
-    async def work_off(self) -> int:
+    async def prune_backlog(self) -> int:
         """Remove what is overdue; how many jobs. Somebody else may be at it: then a single batch."""
         total = removed = await self._remove()
-        if not removed or not await self._turn.take():
+        if not removed or not await self._turn.acquire():
             return total
         began = self._clock.monotonic()
         try:
             while removed:
-                if not await self._turn.keep():
+                if not await self._turn.renew():
                     break
                 removed = await self._remove()
                 total += removed
         finally:
             _log.info("pruned %d finished jobs in %.1f s", total, self._clock.monotonic() - began)
-        await self._turn.give_up()
+        await self._turn.release()
         return total
 
     async def _remove(self) -> int:
@@ -78,14 +78,14 @@ class Pruner:
         took = self._clock.monotonic() - began
         self.pruned.update(pruned)
         if self._observers is not None:
-            self._observers.pruned(pruned)
+            self._observers.on_pruned(pruned)
         removed = sum(pruned.values())
         if removed:
             await asyncio.sleep(rest_after(took))
         return removed
 
 
-class _Turn:
+class _PruneLock:
     """The right to work off a backlog, which one worker of all has: a document that expires."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -94,34 +94,34 @@ class _Turn:
         self._version: int | None = None
         self._written = 0.0
 
-    async def take(self) -> bool:
-        return await self._write(0, TURN_SECONDS)
+    async def acquire(self) -> bool:
+        return await self._write(0, PRUNE_LOCK_SECONDS)
 
-    async def keep(self) -> bool:
+    async def renew(self) -> bool:
         """False when another has it: this worker was stopped for longer than it holds."""
-        if self._clock.monotonic() - self._written < TURN_SECONDS / 3:
+        if self._clock.monotonic() - self._written < PRUNE_LOCK_SECONDS / 3:
             return True
-        return await self._write(self._version or 0, TURN_SECONDS)
+        return await self._write(self._version or 0, PRUNE_LOCK_SECONDS)
 
-    async def give_up(self) -> None:
+    async def release(self) -> None:
         if self._version is not None:
             await self._write(self._version, 0.0)
             self._version = None
 
     async def _write(self, only_version: int, seconds: float) -> bool:
         expires_at = await self._store.now() + seconds_to_microseconds(seconds)
-        document = NewDocument(TURN_KIND, TURN, b"{}", expires_at, only_version)
+        document = NewDocument(LOCK_KIND, PRUNE_LOCK_ID, b"{}", expires_at, only_version)
         [self._version] = await self._store.write_documents([document])
         self._written = self._clock.monotonic()
         return self._version is not None
 
 
-LOOK_SECONDS: Final = 60.0
+STORE_MAINTENANCE_SECONDS: Final = 60.0
 
 _maintenance_log = logging.getLogger("tidewheel.maintenance")
 
 
-class Maintenance:
+class StoreMaintenance:
     """The upkeep that one event loop does for its store."""
 
     def __init__(self, store: Store, clock: Clock, telemetry: Telemetry, seconds: float) -> None:
@@ -131,7 +131,7 @@ class Maintenance:
         self._seconds = seconds
         # A timer between two looks, and not a task: an event loop may end without a word.
         self._timer: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
         self._failing = False
         self.start()
 
@@ -144,18 +144,18 @@ class Maintenance:
         """End it, in the middle of a backlog if need be."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait((self._looking,))
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait((self._running,))
 
     def _begin(self) -> None:
-        self._looking = asyncio.get_running_loop().create_task(self._look(), name="tidewheel-maintenance")
+        self._running = asyncio.get_running_loop().create_task(self._run(), name="tidewheel-maintenance")
 
-    async def _look(self) -> None:
+    async def _run(self) -> None:
         pruner = Pruner(self._store, self._clock, Observers(None, self._telemetry.metrics, self._clock))
         try:
             await self._store.rescue()
-            await pruner.work_off()
+            await pruner.prune_backlog()
         except StoreError as error:
             if error.lacks_rights:
                 _maintenance_log.debug(
@@ -173,18 +173,18 @@ class Maintenance:
         self.start()
 
 
-RESCUE_SECONDS = 0.5
+RESCUE_INTERVAL_SECONDS = 0.5
 """At least this often somebody looks for ended leases; half of the promised second."""
 
 _rescue_log = logging.getLogger("tidewheel.worker")
 
 
-class Janitor:
+class Rescuer:
     """Runs beside the claims; they rescue too, so it only steps in when there are none."""
 
-    def __init__(self, store: Store, poll_interval: float, clock: Clock, recovery: Recovery) -> None:
+    def __init__(self, store: Store, poll_interval: float, clock: Clock, recovery: RecoverySignal) -> None:
         self._store = store
-        self._every = min(RESCUE_SECONDS, poll_interval)
+        self._every = min(RESCUE_INTERVAL_SECONDS, poll_interval)
         self._clock = clock
         self._last_claim = float("-inf")  # not yet
         self._backoff = Backoff("rescuing", recovery)
@@ -194,7 +194,7 @@ class Janitor:
         """Whether the store did not answer when it was last asked."""
         return self._backoff.failing
 
-    def claimed(self, at: float) -> None:
+    def record_claim(self, at: float) -> None:
         """A claim that was answered at this moment, monotonic, has done the rescuing."""
         self._last_claim = at
 
@@ -208,6 +208,6 @@ class Janitor:
                     if rescued.total:
                         _rescue_log.info("rescued %s", rescued)
             except StoreError as error:
-                await self._backoff.wait(error)
+                await self._backoff.pause_after_failure(error)
             else:
-                self._backoff.reset()
+                self._backoff.record_success()

@@ -13,26 +13,26 @@ from uuid import UUID
 from msgspec import Struct
 
 from tidewheel.core.clock import Clock
-from tidewheel.worker.active_jobs import Held
+from tidewheel.worker.active_jobs import ActiveJob
 from tidewheel.worker.health import LoopLag
 
-STUCK_SECONDS = 5.0
+STUCK_AFTER_SECONDS = 5.0
 """How long after it was told to stop a handler counts as stuck. Most obey at once, or when they next look."""
 
 _log = logging.getLogger("tidewheel.worker")
 
 
-class _Lingering(Struct, frozen=True):
+class _StoppedRun(Struct, frozen=True):
     """A run that was told to stop."""
 
     job_id: UUID
     task: str
-    told_at: float  # monotonic
-    is_over: Callable[[], bool]
+    stop_requested_at: float  # monotonic
+    has_ended: Callable[[], bool]
 
 
-class Stuck:
-    """Who was told to stop, since when. Told by any thread; ``look`` is the keeper's.
+class StuckHandlers:
+    """Who was told to stop, since when. Told by any thread; ``check`` is the keeper's.
 
     ``on_half`` is called at every look at which half the slots are stuck.
     """
@@ -42,58 +42,60 @@ class Stuck:
         self._slots = slots
         self._clock = clock
         self._on_half = on_half
-        self._told: dict[int, _Lingering] = {}  # by the run's identity; it is kept alive by ``is_over``
+        self._stopped: dict[int, _StoppedRun] = {}  # by the run's identity; it is kept alive by ``is_over``
         self.lag: LoopLag | None = None  # of the event loop that handlers run on
-        self.number = 0  # of those that are stuck, as of the last look
+        self.count = 0  # of those that are stuck, as of the last look
 
-    def told(self, held: Held, at: float) -> None:
+    def track_handler(self, held: ActiveJob, at: float) -> None:
         """The handler of this job was told to stop; forgotten when its slot is done with it."""
-        if id(held) not in self._told:
+        if id(held) not in self._stopped:
             self._add(held, held, at, lambda: _has_ended(held))
 
-    def left(self, held: Held, call: object, is_over: Callable[[], bool]) -> None:
+    def track_callback(self, held: ActiveJob, call: object, is_over: Callable[[], bool]) -> None:
         """A callback of this job was given up, and goes on."""
         self._add(call, held, self._clock.monotonic(), is_over)
 
-    def _add(self, run: object, held: Held, at: float, is_over: Callable[[], bool]) -> None:
-        self._told[id(run)] = _Lingering(held.job.lease.job_id, held.task.name, at, is_over)
+    def _add(self, run: object, held: ActiveJob, at: float, is_over: Callable[[], bool]) -> None:
+        self._stopped[id(run)] = _StoppedRun(held.job.lease.job_id, held.task.name, at, is_over)
 
-    def holds(self, held: Held) -> bool:
+    def is_stuck(self, held: ActiveJob) -> bool:
         """Whether this handler has had its time to stop."""
-        told = self._told.get(id(held))
-        return told is not None and self._clock.monotonic() - told.told_at >= STUCK_SECONDS
+        told = self._stopped.get(id(held))
+        return told is not None and self._clock.monotonic() - told.stop_requested_at >= STUCK_AFTER_SECONDS
 
-    def any_left(self) -> bool:
+    def any_running(self) -> bool:
         """Whether anything that was told to stop still runs."""
-        return any(not one.is_over() for one in list(self._told.values()))
+        return any(not one.has_ended() for one in list(self._stopped.values()))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count those that are stuck, and say so when that is news."""
-        for run, lingering in list(self._told.items()):
-            if lingering.is_over():
-                self._told.pop(run, None)
+        for run, lingering in list(self._stopped.items()):
+            if lingering.has_ended():
+                self._stopped.pop(run, None)
         now = self._clock.monotonic()
-        stuck = [one for one in list(self._told.values()) if now - one.told_at >= STUCK_SECONDS]
+        stuck = [
+            one for one in list(self._stopped.values()) if now - one.stop_requested_at >= STUCK_AFTER_SECONDS
+        ]
         # One that blocks the event loop holds up every slot: none of them can start or end anything.
-        blocked = stuck and self.lag is not None and self.lag.silent_seconds() >= STUCK_SECONDS
-        before, self.number = self.number, self._slots if blocked else len(stuck)
+        blocked = stuck and self.lag is not None and self.lag.silent_seconds() >= STUCK_AFTER_SECONDS
+        before, self.count = self.count, self._slots if blocked else len(stuck)
         if stuck and not before:
             _log.warning(
                 "worker %s is degraded: %d of its %d slots held by what was told to stop and goes on "
                 "(job %s, %s)",
                 self._worker,
-                self.number,
+                self.count,
                 self._slots,
                 stuck[0].job_id,
                 stuck[0].task,
             )
         elif before and not stuck:
             _log.info("worker %s is no longer degraded: all its slots are free to work", self._worker)
-        if 2 * self.number >= self._slots:
+        if 2 * self.count >= self._slots:
             self._on_half()
 
 
-def _has_ended(held: Held) -> bool:
+def _has_ended(held: ActiveJob) -> bool:
     """A slot forgets its handler when that is over; a worker that ends lets go of slots before that."""
     handler, thread = held.handler, held.thread
     return handler is None or (handler.done() and (thread is None or thread.done()))

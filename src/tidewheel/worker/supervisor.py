@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tidewheel.tasks.options import WorkerOptions
     from tidewheel.worker import Worker
 
-MOST_LEFT_BEHIND: Final = 5
+MAX_STUCK_PREDECESSORS: Final = 5
 """Workers that may be left behind with handlers that still run; what they leave is threads and memory."""
 
 _log = logging.getLogger("tidewheel.worker")
 
 
-class Succession:
+class WorkerSupervisor:
     """Runs the workers that ``make`` makes, until one is told to stop or is idle.
 
     ``most_left_behind``: so many predecessors may have handlers that still run; ``WorkerStuck`` is raised
@@ -37,7 +37,7 @@ class Succession:
         make: Callable[[], Worker],
         *,
         handle_signals: bool = False,
-        most_left_behind: int = MOST_LEFT_BEHIND,
+        most_left_behind: int = MAX_STUCK_PREDECESSORS,
         beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.worker = make()
@@ -45,18 +45,18 @@ class Succession:
         self._handle_signals = handle_signals
         self._most_left_behind = most_left_behind
         self._beside = beside
-        self._left_behind: list[Worker] = []
+        self._predecessors: list[Worker] = []
         self._ran = 0  # by workers before this one
-        self._asked = False
+        self._stop_requested = False
 
     @property
-    def lingers(self) -> bool:
+    def has_stuck_handlers(self) -> bool:
         """Whether handlers of any of them were told to stop and still run."""
-        return any(worker.lingers for worker in (*self._left_behind, self.worker))
+        return any(worker.lingers for worker in (*self._predecessors, self.worker))
 
     def stop(self, *, now: bool = False) -> None:
         """As ``Worker.stop``; from any thread."""
-        self._asked = True
+        self._stop_requested = True
         self.worker.stop(now=now)
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Succession:
                 try:
                     await run(self.worker)
                 except WorkerStuck as error:
-                    if self._asked:  # when it was as good as over
+                    if self._stop_requested:  # when it was as good as over
                         return
                     self._replace(error)
                 else:
@@ -88,8 +88,8 @@ class Succession:
 
     def _replace(self, error: WorkerStuck) -> None:
         before = self.worker
-        self._left_behind = [worker for worker in (*self._left_behind, before) if worker.lingers]
-        number = len(self._left_behind)
+        self._predecessors = [worker for worker in (*self._predecessors, before) if worker.lingers]
+        number = len(self._predecessors)
         if number > self._most_left_behind:
             if self._most_left_behind:
                 _log.critical("no fresh worker takes over: %d before it are stuck and still run", number)
@@ -97,16 +97,16 @@ class Succession:
         self._ran += before.tally.ran
         self.worker = self._make()
         _log.warning("worker %s takes over from %s: %s", self.worker.name, before.name, error)
-        if self._asked:  # meanwhile, from another thread
+        if self._stop_requested:  # meanwhile, from another thread
             self.worker.stop()
 
 
-def workers_of(
+def make_supervisor(
     app: Tidewheel, options: WorkerOptions, startup_check: Callable[[], Coroutine[Any, Any, None]]
-) -> Succession:
+) -> WorkerSupervisor:
     """The workers of an app, one after another. ``startup_check`` begins with the first."""
     inner: WorkerOptions = {**options, "handle_signals": False}
-    return Succession(
+    return WorkerSupervisor(
         lambda: app.worker(**inner),
         handle_signals=options.get("handle_signals", True),
         beside=startup_check,

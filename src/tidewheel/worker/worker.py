@@ -22,46 +22,46 @@ from tidewheel.core.clock import Clock, SystemClock
 from tidewheel.core.jitter import jitter
 from tidewheel.core.model import Claim, ClaimRequest, Released, Settlement
 from tidewheel.core.names import check_worker_name
-from tidewheel.core.security_context import system_only
-from tidewheel.core.urls import over_http
+from tidewheel.core.security_context import require_system_context
+from tidewheel.core.urls import is_http_url
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, WorkerStuck
 from tidewheel.settings import Settings, override_settings
 from tidewheel.stores.protocol import Store, Wakeups
 from tidewheel.tasks.registry import Registry
-from tidewheel.tasks.task_location import find_places
-from tidewheel.telemetry.metric_gauges import QueueFigures, TopicFigures
+from tidewheel.tasks.task_location import find_task_locations
+from tidewheel.telemetry.metric_gauges import QueueSnapshot, TopicCounts
 from tidewheel.telemetry.telemetry import Telemetry
-from tidewheel.worker.active_jobs import Held, HeldJobs, Stop
-from tidewheel.worker.async_waits import Recovery, end, first_of
-from tidewheel.worker.backoff import Backoff
-from tidewheel.worker.batch_runner import BatchRunner, MoreJobs
+from tidewheel.worker.active_jobs import ActiveJob, ActiveJobs, StopReason
+from tidewheel.worker.async_waits import cancel_and_wait, wait_for_first
+from tidewheel.worker.backoff import Backoff, RecoverySignal
+from tidewheel.worker.batch_runner import BatchClaims, BatchRunner
 from tidewheel.worker.callback_runner import CallbackRunner
-from tidewheel.worker.declared_limits import declare_limits, declared_limits
-from tidewheel.worker.executor import Workplace
-from tidewheel.worker.health import LoopLag, WorkerHealth, judge, starting
-from tidewheel.worker.heartbeat import Registrar
-from tidewheel.worker.lease_keeper import Beside, Keeper, KeeperThread, OnDeath
-from tidewheel.worker.observers import observers_of
-from tidewheel.worker.queue_sampler import Outlook
-from tidewheel.worker.settler import Settler, Tally
+from tidewheel.worker.declared_limits import limits_of_tasks, write_declared_limits
+from tidewheel.worker.executor import JobExecutor
+from tidewheel.worker.health import LoopLag, WorkerHealth, assess_health, starting_health
+from tidewheel.worker.heartbeat import WorkerHeartbeat
+from tidewheel.worker.lease_keeper import BackgroundThread, LeaseKeeper, LeaseKeeperThread, OnDeath
+from tidewheel.worker.observers import make_observers
+from tidewheel.worker.queue_sampler import QueueSampler
+from tidewheel.worker.settler import OutcomeCounts, Settler
 from tidewheel.worker.signals import stop_signals
-from tidewheel.worker.slot_runner import Runner
+from tidewheel.worker.slot_runner import SlotRunner
 from tidewheel.worker.slots import Slots
-from tidewheel.worker.store_maintenance import Janitor
-from tidewheel.worker.stuck_handlers import Stuck
-from tidewheel.worker.worker_run import STOPPED_SECONDS, Events
+from tidewheel.worker.store_maintenance import Rescuer
+from tidewheel.worker.stuck_handlers import StuckHandlers
+from tidewheel.worker.worker_run import STOP_CLAIM_TIMEOUT_SECONDS, WorkerRun
 
-SHORTEST_REST = 0.02
+MIN_IDLE_SECONDS = 0.02
 """Seconds an idle worker rests at least, unless it is woken: how late a delayed job may start for this."""
-UNKNOWN_DELAY = 60.0
+UNKNOWN_TASK_DELAY_SECONDS = 60.0
 """Seconds until a job whose task is not known here after all is offered again."""
-ANSWER_SECONDS = 10.0
+CLAIM_TIMEOUT_SECONDS = 10.0
 """How long a claim may take: one connection that has gone silent must not stop a worker for longer."""
-SETTLE_GRACE = 5.0
+SETTLE_GRACE_SECONDS = 5.0
 """Seconds to get the last outcomes written when the worker ends."""
-BLOCKED_SECONDS = 30.0
+LOOP_BLOCKED_SECONDS = 30.0
 """How long the event loop of a worker that is to make way may take to notice, before it counts as blocked."""
-LAST_CALLS = 1.0
+CALLBACK_GRACE_SECONDS = 1.0
 """Seconds that callbacks have at least, when the grace period is over or nobody wants to wait for it."""
 
 _log = logging.getLogger("tidewheel.worker")
@@ -73,7 +73,7 @@ class FiresSchedules(Protocol):
     async def run(self) -> None:
         """Fire schedules until cancelled."""
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         """Fire what is due now."""
 
 
@@ -83,7 +83,7 @@ class _FiresNone:
     async def run(self) -> None:
         pass
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         pass
 
 
@@ -96,7 +96,7 @@ class MakeScheduler(Protocol):
         registry: Registry,
         settings: Settings,
         clock: Clock,
-        recovery: Recovery,
+        recovery: RecoverySignal,
         telemetry: Telemetry | None = None,
     ) -> FiresSchedules: ...
 
@@ -125,7 +125,7 @@ class Worker:
         isolate: bool = True,
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
-        keeper_thread: Callable[[Keeper, OnDeath], Beside] = KeeperThread,
+        keeper_thread: Callable[[LeaseKeeper, OnDeath], BackgroundThread] = LeaseKeeperThread,
         make_scheduler: MakeScheduler | None = None,
     ) -> None:
         self.name = check_worker_name(
@@ -133,7 +133,7 @@ class Worker:
         )
         given = {"concurrency": concurrency, "lease": lease, "prefetch": prefetch}
         # What is done for all jobs, and not for one of them, is done where the database is.
-        remote = over_http(store.url)
+        remote = is_http_url(store.url)
         settings = override_settings(settings, {**given, "schedules": False} if remote else given)
         self.lanes = registry.lanes(topics, exclude_topics)
         if not self.lanes:
@@ -146,36 +146,36 @@ class Worker:
                 raise ConfigurationError(f"topic_concurrency of {topic!r} is {limit}; it must be at least 1")
         self._store = store
         self._registry = registry
-        self._places = find_places(registry, self.lanes) if isolate else None
+        self._places = find_task_locations(registry, self.lanes) if isolate else None
         self._settings = settings
         self._handle_signals = handle_signals
         self._clock = clock or SystemClock()
         self._keeper_thread = keeper_thread
         self._make_scheduler = make_scheduler
         self._slots = Slots(settings.concurrency, settings.prefetch, topic_concurrency or {}, self._clock)
-        self._held = HeldJobs()
-        self._observers = observers_of(self.name, settings, self._clock, telemetry)
+        self._active_jobs = ActiveJobs()
+        self._observers = make_observers(self.name, settings, self._clock, telemetry)
         self._telemetry = telemetry
         # At the whole queue.
-        self.looks = telemetry is not None and telemetry.metrics is not None and not remote
+        self.samples_queue = telemetry is not None and telemetry.metrics is not None and not remote
         if remote and registry.schedules:
             _log.warning("schedules are fired by the server, where its own app declares them, and not here")
         self._stopping = False
-        self._asked = False  # to stop, by whoever runs this worker
+        self._stop_requested = False  # to stop, by whoever runs this worker
         self._stop_now = False
-        self._stuck = Stuck(self.name, self._slots.concurrency, self._clock, self._make_way)
-        self._worn_at: float | None = None  # since when half its slots are stuck, monotonic
+        self._stuck = StuckHandlers(self.name, self._slots.concurrency, self._clock, self._stop_degraded)
+        self._degraded_since: float | None = None  # since when half its slots are stuck, monotonic
         self._finishing = False
-        self.when_blocked: Callable[[], None] | None = None  # of who owns the process; on the keeper's thread
-        self._events: Events | None = None
-        self._died: BaseException | None = None
+        self.on_blocked: Callable[[], None] | None = None  # of who owns the process; on the keeper's thread
+        self._run_state: WorkerRun | None = None
+        self._failure: BaseException | None = None
 
     # -- for callers --------------------------------------------------------------------------------------
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> OutcomeCounts:
         """What was settled so far."""
-        return self._events.settler.tally if self._events is not None else Tally()
+        return self._run_state.settler.tally if self._run_state is not None else OutcomeCounts()
 
     @property
     def concurrency(self) -> int:
@@ -184,45 +184,45 @@ class Worker:
     @property
     def stuck(self) -> int:
         """How many of its slots are held by handlers that were told to stop and go on."""
-        return self._stuck.number
+        return self._stuck.count
 
     @property
     def lingers(self) -> bool:
         """Whether any of them, or of what was told to stop just now, still runs."""
-        return self._stuck.any_left()
+        return self._stuck.any_running()
 
     def health(self) -> WorkerHealth:
         """How it is doing, as it knows without asking anybody. From any thread; never waits."""
-        events = self._events
+        events = self._run_state
         if events is None:
-            return starting(self.name)
-        claimed_at = events.claimed_at
-        return judge(
+            return starting_health(self.name)
+        claimed_at = events.last_claim_at
+        return assess_health(
             name=self.name,
-            stopping=self._asked,
-            worn=self._worn_at is not None,
+            stopping=self._stop_requested,
+            degraded=self._degraded_since is not None,
             failing=events.failing,
-            claimed_ago=None if claimed_at is None else self._clock.monotonic() - claimed_at,
-            full=events.full,
+            seconds_since_claim=None if claimed_at is None else self._clock.monotonic() - claimed_at,
+            has_enough_jobs=events.has_enough_jobs,
             poll_interval=self._settings.poll_interval,
             concurrency=self.concurrency,
             running=self._slots.running,
-            stuck=self._stuck.number,
-            silent=0.0 if self._stuck.lag is None else self._stuck.lag.silent_seconds(),
+            stuck=self._stuck.count,
+            loop_silent_seconds=0.0 if self._stuck.lag is None else self._stuck.lag.silent_seconds(),
             ran=self.tally.ran,
-            queue=self.queue,
+            queue=self.queue_snapshot,
         )
 
     @property
-    def queue(self) -> QueueFigures | None:
+    def queue_snapshot(self) -> QueueSnapshot | None:
         """The queue as it last saw it, where metrics are wanted; from any thread."""
-        outlook = None if self._events is None else self._events.outlook
-        return None if outlook is None else outlook.queue
+        outlook = None if self._run_state is None else self._run_state.queue_sampler
+        return None if outlook is None else outlook.latest
 
     @property
-    def topics(self) -> tuple[TopicFigures, ...]:
+    def topic_counts(self) -> tuple[TopicCounts, ...]:
         """The busiest, at the same moment."""
-        outlook = None if self._events is None else self._events.outlook
+        outlook = None if self._run_state is None else self._run_state.queue_sampler
         return () if outlook is None else outlook.topics
 
     async def run(self) -> None:
@@ -239,66 +239,72 @@ class Worker:
 
         Safe from any thread and from signal handlers; a second call means ``now``.
         """
-        self._stop_now |= now or self._asked
-        self._asked = True
+        self._stop_now |= now or self._stop_requested
+        self._stop_requested = True
         self._stop_claiming()
 
     def _stop_claiming(self) -> None:
         self._stopping = True
-        events = self._events  # read last: a run that is just starting sees the flags
+        events = self._run_state  # read last: a run that is just starting sees the flags
         if events is not None:
             events.call_soon(events.wake)
 
-    def _make_way(self) -> None:
+    def _stop_degraded(self) -> None:
         """Half the slots are stuck: let the others finish, and end. From the keeper's thread."""
         now = self._clock.monotonic()
-        if self._worn_at is not None:
-            if not self._finishing and now - self._worn_at >= BLOCKED_SECONDS:
-                self._worn_at = now  # said again after as long, should nobody be able to help
+        if self._degraded_since is not None:
+            if not self._finishing and now - self._degraded_since >= LOOP_BLOCKED_SECONDS:
+                self._degraded_since = now  # said again after as long, should nobody be able to help
                 _log.critical(
                     "worker %s cannot even end: a handler blocks its event loop; its jobs come back when "
                     "their leases end",
                     self.name,
                 )
-                if self.when_blocked is not None:
-                    self.when_blocked()
+                if self.on_blocked is not None:
+                    self.on_blocked()
         elif not self._stopping:
             _log.warning(
                 "worker %s: %d of %d slots are stuck; it takes no more jobs, lets running ones finish and "
                 "makes way for a fresh worker",
                 self.name,
-                self._stuck.number,
+                self._stuck.count,
                 self.concurrency,
             )
-            self._worn_at = now
+            self._degraded_since = now
             self._stop_claiming()
 
     # -- the main loop ------------------------------------------------------------------------------------
 
     async def _run(self, *, until_idle: bool) -> None:
-        system_only("a worker")  # what is in force here would be in force for every handler
+        require_system_context("a worker")  # what is in force here would be in force for every handler
         loop = asyncio.get_running_loop()
-        recovery = Recovery()
-        workplace = Workplace(
+        recovery = RecoverySignal()
+        workplace = JobExecutor(
             self.name, self._store, self._settings, loop, recovery, self._clock, self._places
         )
-        workplace.around = self._registry.active_around
+        workplace.middleware = self._registry.active_middleware
         changed = asyncio.Event()
 
         def freed() -> None:
             changed.set()
-            runner.start_waiting()
+            runner.start_waiting_jobs()
 
         callbacks = CallbackRunner(self._registry, workplace, self._slots, self._stuck, freed)
         settler = Settler(
-            self._store, self._held, self._settled, callbacks, self._clock, recovery, self._observers
+            self._store,
+            self._active_jobs,
+            self._on_settled,
+            callbacks,
+            self._clock,
+            recovery,
+            self._observers,
         )
-        runner = (BatchRunner if self._registry.has_batches else Runner)(
+        runner = (BatchRunner if self._registry.has_batches else SlotRunner)(
             self._store,
             workplace,
             settler,
             self._slots,
-            self._held,
+            self._active_jobs,
             self._clock,
             changed=changed.set,
             extend_soon=self._extend_soon,
@@ -307,40 +313,42 @@ class Worker:
             tracing=self._telemetry.tracing if self._telemetry is not None else None,
         )
         if isinstance(runner, BatchRunner):
-            runner.more = MoreJobs(self.name, self.lanes, self._registry, self._settings.lease, self._take_in)
-        events = self._events = Events(loop, workplace, settler, callbacks, runner, changed, recovery)
-        keeper = events.keeper = Keeper(
+            runner.batch_claims = BatchClaims(
+                self.name, self.lanes, self._registry, self._settings.lease, self._queue_claimed
+            )
+        events = self._run_state = WorkerRun(loop, workplace, settler, callbacks, runner, changed, recovery)
+        keeper = events.lease_keeper = LeaseKeeper(
             self._store,
-            self._held,
+            self._active_jobs,
             self._clock,
             stop_handler=self._stop_from_keeper,
-            give_back=lambda held: events.call_soon(lambda: runner.give_back(held)),
-            give_up=lambda held: events.call_soon(lambda: runner.give_up(held)),
+            give_back=lambda held: events.call_soon(lambda: runner.return_job(held)),
+            give_up=lambda held: events.call_soon(lambda: runner.abandon(held)),
             stuck=self._stuck,
-            registrar=self._registrar(events),
+            registrar=self._make_heartbeat(events),
             recovery=recovery,
         )
-        keeping = self._keeper_thread(keeper, self._part_died)
-        janitor = events.janitor = Janitor(self._store, self._settings.poll_interval, self._clock, recovery)
+        keeping = self._keeper_thread(keeper, self._on_part_failure)
+        janitor = events.rescuer = Rescuer(self._store, self._settings.poll_interval, self._clock, recovery)
         scheduler = self._scheduler(recovery)
         topics = {lane.topic for lane in self.lanes}
         keeping.start()
         parts = (settler.run(), janitor.run(), *([] if until_idle else [scheduler.run()]))
         background = [self._background(part) for part in parts]
-        events.settling = background[0]
+        events.settler_task = background[0]
         if self._telemetry is not None:
-            self._telemetry.works(self)
-        if self.looks:
-            events.outlook = Outlook(self._store, self._clock, recovery)
-            background.append(self._background(events.outlook.run()))
+            self._telemetry.add_worker(self)
+        if self.samples_queue:
+            events.queue_sampler = QueueSampler(self._store, self._clock, recovery)
+            background.append(self._background(events.queue_sampler.run()))
         try:
             with stop_signals(self.stop, enabled=self._handle_signals):
                 async with self._listening(events, topics):
                     try:
-                        limits = declared_limits(self._registry, self.lanes)
-                        await declare_limits(self._store, limits, recovery, events.stopping)
+                        limits = limits_of_tasks(self._registry, self.lanes)
+                        await write_declared_limits(self._store, limits, recovery, events.stopping)
                         if until_idle:
-                            await scheduler.once()
+                            await scheduler.run_once()
                         await self._claim_until_stopped(events, janitor, until_idle=until_idle)
                         await self._finish(events)
                     except BaseException:
@@ -348,33 +356,33 @@ class Worker:
                         self.stop(now=True)
                         await self._finish(events)
                         raise
-            if self._died is not None:
-                raise self._died
-            if self._worn_at is not None and not self._asked:
+            if self._failure is not None:
+                raise self._failure
+            if self._degraded_since is not None and not self._stop_requested:
                 raise WorkerStuck(
-                    f"worker {self.name} ended: {self._stuck.number} of its {self.concurrency} slots are "
+                    f"worker {self.name} ended: {self._stuck.count} of its {self.concurrency} slots are "
                     "held by handlers that were told to stop and go on"
                 )
         finally:
             if self._telemetry is not None:
-                self._telemetry.rests(self)
+                self._telemetry.remove_worker(self)
             # Before anything is awaited: this may be cancelled again, and a keeper that is left would keep
             # leases for ever.
             keeper.stop()
             runner.stopping = True
-            workplace.shut_down()
-            await end(background)
+            workplace.announce_shutdown()
+            await cancel_and_wait(background)
             await runner.close()
             await keeping.join()
             await workplace.close()
 
-    def _registrar(self, events: Events) -> Registrar:
+    def _make_heartbeat(self, events: WorkerRun) -> WorkerHeartbeat:
         lag = self._stuck.lag = LoopLag(events.call_soon, self._clock)
-        events.registrar = Registrar(
+        events.heartbeat = WorkerHeartbeat(
             self.name,
             self.lanes,
             self.concurrency,
-            self._held,
+            self._active_jobs,
             lambda: events.settler.tally,
             lag,
             self._stuck,
@@ -382,10 +390,10 @@ class Worker:
             self._clock,
             events.recovery,
         )
-        return events.registrar
+        return events.heartbeat
 
     @asynccontextmanager
-    async def _listening(self, events: Events, topics: Collection[str]) -> AsyncIterator[None]:
+    async def _listening(self, events: WorkerRun, topics: Collection[str]) -> AsyncIterator[None]:
         """Subscribed to hints as soon as the store lets us; one that is away is away for claims, too."""
         backoff = Backoff("listening for wake-ups", events.recovery)
         async with AsyncExitStack() as stack:
@@ -394,10 +402,10 @@ class Worker:
                     subscription = self._store.wakeups(topics=topics)
                     events.wakeups = await subscription.__aenter__()
                 except StoreError as error:
-                    _end_without_rights(error, events)
-                    await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
+                    _raise_missing_rights(error, events)
+                    await wait_for_first(backoff.pause(backoff.record_failure(error)), events.stopping.wait())
                 else:
-                    backoff.reset()
+                    backoff.record_success()
                     stack.push_async_callback(self._stop_listening, subscription)
                     break
             yield
@@ -408,53 +416,53 @@ class Worker:
         except StoreError as error:
             _log.warning("wake-ups could not be ended properly: %s", error)
 
-    async def _claim_until_stopped(self, events: Events, janitor: Janitor, *, until_idle: bool) -> None:
-        backoff = events.claims = Backoff("claiming jobs", events.recovery)
+    async def _claim_until_stopped(self, events: WorkerRun, janitor: Rescuer, *, until_idle: bool) -> None:
+        backoff = events.claim_backoff = Backoff("claiming jobs", events.recovery)
         while not self._stopping:
-            limit = 0 if events.settler.full else self._slots.to_claim()
-            events.full = limit == 0
+            limit = 0 if events.settler.full else self._slots.claim_limit()
+            events.has_enough_jobs = limit == 0
             if limit == 0:
-                events.changed.clear()
-                await events.changed.wait()
-                events.runner.start_waiting()
+                events.state_changed.clear()
+                await events.state_changed.wait()
+                events.runner.start_waiting_jobs()
                 continue
             # Asked before the claim: with jobs in hand it may come back empty for a topic's limit alone.
-            was_idle = not self._held and events.idle
+            was_idle = not self._active_jobs and events.idle
             try:
                 claim = await self._claim(events, limit)
             except StoreError as error:
                 if events.stopping.is_set():
                     _log.warning("the last claim failed: %s", error)
                     return
-                _end_without_rights(error, events)
-                await first_of(backoff.pause(backoff.failed(error)), events.stopping.wait())
+                _raise_missing_rights(error, events)
+                await wait_for_first(backoff.pause(backoff.record_failure(error)), events.stopping.wait())
                 continue
-            backoff.reset()
-            events.claimed_at = self._clock.monotonic()
-            janitor.claimed(events.claimed_at)
+            backoff.record_success()
+            events.last_claim_at = self._clock.monotonic()
+            janitor.record_claim(events.last_claim_at)
             if not self._stopping:
-                events.runner.start_waiting()
+                events.runner.start_waiting_jobs()
             if claim.jobs and claim.next_due_in == 0.0:  # there may be more at once
                 if len(claim.jobs) < limit:
                     await asyncio.sleep(0)  # let them start, before the next claim is made ready
                 continue
             if until_idle and was_idle and not claim.jobs:
                 return
-            await self._rest(events, claim, until_idle=until_idle)
+            await self._wait_for_work(events, claim, until_idle=until_idle)
 
-    async def _claim(self, events: Events, limit: int) -> Claim:
+    async def _claim(self, events: WorkerRun, limit: int) -> Claim:
         request = ClaimRequest(
             worker=self.name,
             lanes=self.lanes,
             limit=limit,
             lease_seconds=self._settings.lease,
             topic_limits=self._slots.topic_limits(),
-            free=self._slots.offer(),
+            free_slots=self._slots.take_offer(),
             reports_starts=True,
         )
         sent = self._clock.monotonic()
-        claiming = events.claiming = asyncio.ensure_future(self._store.claim(request))
-        called_off = events.call_off_claim(ANSWER_SECONDS)
+        claiming = events.pending_claim = asyncio.ensure_future(self._store.claim(request))
+        called_off = events.cancel_claim_after(CLAIM_TIMEOUT_SECONDS)
         try:
             claim = await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -462,83 +470,83 @@ class Worker:
                 waited = self._clock.monotonic() - sent
                 raise StoreUnavailable(f"the store did not answer a claim within {waited:.1f} s") from None
             # The store may grant all the same; take that in, so that it can be given back.
-            events.call_off_claim(STOPPED_SECONDS)
+            events.cancel_claim_after(STOP_CLAIM_TIMEOUT_SECONDS)
             await asyncio.wait((claiming,))
             if not claiming.cancelled() and claiming.exception() is None:
-                self._take_in(claiming.result(), sent)
+                self._queue_claimed(claiming.result(), sent)
             raise
         finally:
             if called_off is not None:
                 called_off.cancel()
         waited = self._clock.monotonic() - sent
-        self._slots.claimed(len(claim.jobs), waited, kept_back=claim.kept_back)
-        events.kept_back = claim.kept_back
-        self._take_in(claim, sent)
+        self._slots.record_claim(len(claim.jobs), waited, kept_back=claim.needs_more_slots)
+        events.limited_jobs_waiting = claim.needs_more_slots
+        self._queue_claimed(claim, sent)
         return claim
 
-    async def _rest(self, events: Events, claim: Claim, *, until_idle: bool) -> None:
+    async def _wait_for_work(self, events: WorkerRun, claim: Claim, *, until_idle: bool) -> None:
         """Nothing is due: sleep until a hint, the next due moment, or the poll underneath."""
         # Jitter: a hundred idle workers must not ask in step.
         longest = self._settings.poll_interval * jitter(0.75, 1.25)
         if claim.next_due_in is not None:
             # The moment may be that of somebody else's job, and theirs may come every millisecond.
-            longest = min(longest, max(claim.next_due_in + 0.001, SHORTEST_REST))
-        if (share_in := self._slots.share_in(kept_back=claim.kept_back)) is not None:
+            longest = min(longest, max(claim.next_due_in + 0.001, MIN_IDLE_SECONDS))
+        if (share_in := self._slots.next_offer_in(kept_back=claim.needs_more_slots)) is not None:
             longest = min(longest, share_in)
         if until_idle:
             # Jobs still run, or their outcomes are being written; when they end there may be more to do, or
             # nothing any more. If they have ended since the claim was sent, there is nothing to wait for.
-            events.changed.clear()
-            if self._held or not events.idle:
-                await first_of(events.changed.wait(), asyncio.sleep(longest))
+            events.state_changed.clear()
+            if self._active_jobs or not events.idle:
+                await wait_for_first(events.state_changed.wait(), asyncio.sleep(longest))
         elif events.wakeups is not None:
             await events.wakeups.wait(longest)
 
     # -- jobs ---------------------------------------------------------------------------------------------
 
-    def _take_in(self, claim: Claim, sent: float) -> None:
+    def _queue_claimed(self, claim: Claim, sent: float) -> None:
         unknown: list[Settlement] = []
         for job in claim.jobs:
             task = self._registry.resolve(job.topic, job.task)
             if task is None:
                 # Its name became ambiguous after this worker started; others may know better.
-                unknown.append(Settlement(job.lease, Released(UNKNOWN_DELAY)))
+                unknown.append(Settlement(job.lease, Released(UNKNOWN_TASK_DELAY_SECONDS)))
                 continue
-            held = Held.since(sent, job, task)
-            self._held.add(held)
-            self._slots.take_in(held)
+            held = ActiveJob.from_claim(sent, job, task)
+            self._active_jobs.add(held)
+            self._slots.queue_job(held)
         if self._observers is not None:
-            self._observers.claimed(claim.jobs)
+            self._observers.on_claimed(claim.jobs)
         if unknown:
             _log.error("%d jobs of %s have no task here any more; given back", len(unknown), self.name)
-            self._background(self._give_back(unknown))
+            self._background(self._return_jobs(unknown))
 
     def _extend_soon(self) -> None:
         """Some lease cannot wait for the keeper's next tick."""
-        if self._events is not None and self._events.keeper is not None:
-            self._events.keeper.look()
+        if self._run_state is not None and self._run_state.lease_keeper is not None:
+            self._run_state.lease_keeper.check_now()
 
-    async def _give_back(self, settlements: list[Settlement]) -> None:
+    async def _return_jobs(self, settlements: list[Settlement]) -> None:
         try:
             await self._store.settle(settlements)
         except StoreError as error:
             _log.warning("%d jobs stay leased until their lease ends: %s", len(settlements), error)
 
-    def _settled(self, jobs: Sequence[Held]) -> None:
+    def _on_settled(self, jobs: Sequence[ActiveJob]) -> None:
         """These are out of our hands."""
-        events = self._events
+        events = self._run_state
         if events is None:
             return
-        events.changed.set()
-        events.runner.settled(jobs)
+        events.state_changed.set()
+        events.runner.on_settled(jobs)
         self._slots.freed += len(jobs)
         for held in jobs if self._slots.limits_topics else ():
-            self._slots.left(held)
-        if (self._slots.limits_topics or events.kept_back) and events.wakeups is not None:
+            self._slots.job_left(held)
+        if (self._slots.limits_topics or events.limited_jobs_waiting) and events.wakeups is not None:
             # There is room again for what was passed over by the last claim.
             events.wakeups.nudge()
 
-    def _scheduler(self, recovery: Recovery) -> FiresSchedules:
+    def _scheduler(self, recovery: RecoverySignal) -> FiresSchedules:
         if self._make_scheduler is None:
             return _FiresNone()
         return self._make_scheduler(
@@ -550,29 +558,29 @@ class Worker:
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._part_died(error)
+                self._on_part_failure(error)
 
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(ended)
         return task
 
-    def _part_died(self, error: BaseException) -> None:
+    def _on_part_failure(self, error: BaseException) -> None:
         """A worker that cannot settle or keep leases must not go on as if it could. From any thread."""
         _log.critical("a part of this worker died, which is a bug; it stops", exc_info=error)
-        self._died = error
+        self._failure = error
         self.stop(now=True)
 
-    def _stop_from_keeper(self, held: Held, stop: Stop) -> None:
-        events = self._events
+    def _stop_from_keeper(self, held: ActiveJob, stop: StopReason) -> None:
+        events = self._run_state
         if events is not None:
             events.call_soon(lambda: events.runner.stop_handler(held, stop))
 
-    async def _finish(self, events: Events) -> None:
+    async def _finish(self, events: WorkerRun) -> None:
         """After the last claim: give back what has not started, wait for what has."""
         self._finishing = True
         runner = events.runner
         runner.stopping = True
-        events.workplace.shut_down()
+        events.executor.announce_shutdown()
         for held in self._slots.waiting:
             events.settler.add(held, Settlement(held.job.lease, Released()))
         self._slots.waiting.clear()
@@ -581,26 +589,26 @@ class Worker:
             left = grace_ends - self._clock.monotonic()
             if left <= 0:
                 break
-            events.changed.clear()
+            events.state_changed.clear()
             # A moment at a time: whether one of them is stuck by now is told by nobody.
-            await first_of(events.changed.wait(), asyncio.sleep(min(left, 1.0)))
-        for held in runner.running():
-            runner.stop_handler(held, Stop.SHUTDOWN)
+            await wait_for_first(events.state_changed.wait(), asyncio.sleep(min(left, 1.0)))
+        for held in runner.running_jobs():
+            runner.stop_handler(held, StopReason.SHUTDOWN)
         # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
         patience = self._clock.monotonic() + 1.0
-        while (running := runner.running()) and self._clock.monotonic() < patience:
-            events.changed.clear()
-            await first_of(events.changed.wait(), asyncio.sleep(0.05))
+        while (running := runner.running_jobs()) and self._clock.monotonic() < patience:
+            events.state_changed.clear()
+            await wait_for_first(events.state_changed.wait(), asyncio.sleep(0.05))
         for held in running:
-            runner.give_up(held)
-        settling = events.settling
+            runner.abandon(held)
+        settling = events.settler_task
         if settling is not None and settling.done():
             # An event loop that ends cancels everything at once, the settler included.
             settling = self._background(events.settler.run())
-        unsettled = await events.settler.drain(SETTLE_GRACE)
+        unsettled = await events.settler.drain(SETTLE_GRACE_SECONDS)
         left = 0.0 if self._stop_now else grace_ends - self._clock.monotonic()
-        await events.callbacks.finish(max(left, LAST_CALLS))
-        if settling is not None and settling is not events.settling:
+        await events.callbacks.finish(max(left, CALLBACK_GRACE_SECONDS))
+        if settling is not None and settling is not events.settler_task:
             settling.cancel()
         if unsettled:
             _log.error(
@@ -609,16 +617,16 @@ class Worker:
                 unsettled,
             )
 
-    def _worth_waiting(self, events: Events) -> bool:
+    def _worth_waiting(self, events: WorkerRun) -> bool:
         """Whether a handler is at work that may still end by itself."""
-        return any(not self._stuck.holds(held) for held in events.runner.running())
+        return any(not self._stuck.is_stuck(held) for held in events.runner.running_jobs())
 
 
-def _end_without_rights(error: StoreError, events: Events) -> None:
+def _raise_missing_rights(error: StoreError, events: WorkerRun) -> None:
     """Raise an error about missing rights before the first claim. Later it is tried again, as any outage:
     a role may be changed while workers run.
     """
-    if error.lacks_rights and events.claimed_at is None:
+    if error.lacks_rights and events.last_claim_at is None:
         raise error
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidewheel.errors import WrongState
 from tidewheel.tasks.options import WorkerOptions
-from tidewheel.worker.supervisor import Succession
+from tidewheel.worker.supervisor import WorkerSupervisor
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
-ANSWER_SECONDS: Final = 10.0
+LOOP_RESPONSE_SECONDS: Final = 10.0
 """How long a worker's event loop may be silent, once the grace period is over, before it is given up."""
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class WorkerThread:
         self._startup_check = startup_check
         self._options: WorkerOptions = {**options, "handle_signals": False}
         self._thread: threading.Thread | None = None
-        self._workers: Succession | None = None
+        self._workers: WorkerSupervisor | None = None
         self._ready = threading.Event()
         self._no_grace = threading.Event()  # it has ended, or somebody is in a hurry
         self._error: BaseException | None = None
@@ -63,14 +63,14 @@ class WorkerThread:
         """Stop claiming, wait for running jobs (``now``: give them back), then end. Blocks.
 
         Raises what the worker died of, if it did. One whose event loop is blocked by a handler cannot end:
-        it is left behind ``ANSWER_SECONDS`` after the grace period.
+        it is left behind ``LOOP_RESPONSE_SECONDS`` after the grace period.
         """
         if self._thread is None:
             return
-        self._ask(now=now)
+        self._request_stop(now=now)
         if self._thread.is_alive():  # not in a child that was forked: nothing there tells the event
             self._no_grace.wait(self._app.settings.shutdown_grace)
-        if not self._ended(self._thread):
+        if not self._wait_until_ended(self._thread):
             logger.critical(
                 "a handler blocks the event loop of the worker in this program; it is left behind, with its "
                 "thread; its jobs come back when this process and their leases have ended"
@@ -80,7 +80,7 @@ class WorkerThread:
         if error is not None:
             raise error
 
-    def _ended(self, thread: threading.Thread) -> bool:
+    def _wait_until_ended(self, thread: threading.Thread) -> bool:
         """Waits for it as long as its event loop answers; a slow store is no reason to give up."""
         while thread.is_alive():
             answered = threading.Event()
@@ -88,16 +88,16 @@ class WorkerThread:
                 self._loop.call_soon_threadsafe(answered.set)
             except RuntimeError:  # it is closed, and the thread about to end
                 answered.set()
-            thread.join(ANSWER_SECONDS)
+            thread.join(LOOP_RESPONSE_SECONDS)
             if thread.is_alive() and not answered.is_set():
                 return False
         return True
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Give running jobs back at once, for whoever else waits in ``stop``. Does not block."""
-        self._ask(now=True)
+        self._request_stop(now=True)
 
-    def _ask(self, *, now: bool) -> None:
+    def _request_stop(self, *, now: bool) -> None:
         if self._workers is not None and self._thread is not None and self._thread.is_alive():
             self._workers.stop(now=now)
         if now:
@@ -117,7 +117,9 @@ class WorkerThread:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         async with self._app:
-            self._workers = Succession(lambda: self._app.worker(**self._options), beside=self._startup_check)
+            self._workers = WorkerSupervisor(
+                lambda: self._app.worker(**self._options), beside=self._startup_check
+            )
             self._ready.set()
             await self._workers.run()
 

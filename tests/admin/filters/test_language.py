@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidewheel.admin.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, describe_fields, parse
+from tidewheel.admin.filters import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, describe_fields, parse_filter
 from tidewheel.admin.filters.fields import STATES
 from tidewheel.core.clock import MICROSECONDS, to_microseconds
 from tidewheel.core.conditions import (
@@ -21,14 +21,14 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
     HasFingerprint,
-    HoldsText,
     InState,
-    LastErrorHolds,
+    LastErrorContains,
     Not,
 )
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 from tidewheel.core.security_context import SecurityContext, acting_as
 from tidewheel.errors import InvalidFilter, InvalidInput
 
@@ -40,7 +40,7 @@ AT_MOST = Comparison.AT_MOST
 
 
 def meaning(query: str) -> Condition:
-    return parse(query, now=NOW).condition
+    return parse_filter(query, now=NOW).condition
 
 
 def payload(value: Any, *path: str | int, comparison: Comparison = EQUAL) -> Condition:
@@ -56,7 +56,7 @@ def payload(value: Any, *path: str | int, comparison: Comparison = EQUAL) -> Con
         ("STATE:Failed", InState(State.FAILED)),
         ("state:processing", InState(State.RUNNING)),
         ("status:buried", InState(State.FAILED)),
-        ("state:delayed", InState(Shown.DELAYED)),
+        ("state:delayed", InState(DerivedState.DELAYED)),
         ("topic:mail", Compare(Field.TOPIC, EQUAL, "mail")),
         ("topic = mail", Compare(Field.TOPIC, EQUAL, "mail")),
         ("topic:a,b", AnyOf((Compare(Field.TOPIC, EQUAL, "a"), Compare(Field.TOPIC, EQUAL, "b")))),
@@ -89,17 +89,17 @@ def payload(value: Any, *path: str | int, comparison: Comparison = EQUAL) -> Con
                 )
             ),
         ),
-        ('error:"timed out"', LastErrorHolds("timed out")),
-        ('any_error:"timed out"', HoldsText("timed out", in_payload=False)),
+        ('error:"timed out"', LastErrorContains("timed out")),
+        ('any_error:"timed out"', ContainsText("timed out", in_payload=False)),
         ("any_error:*", Not(Compare(Field.ERROR_SUMMARY, EQUAL, None))),
         ("fingerprint:0123456789AB", HasFingerprint("0123456789ab")),
         ("fingerprint:*", Not(Compare(Field.ERROR_SUMMARY, EQUAL, None))),
         ("error:*", Not(Compare(Field.ERROR_SUMMARY, EQUAL, None))),
-        ("text:needle", HoldsText("needle")),
-        ("needle", HoldsText("needle")),
-        ('"a \\"b\\" \\\\"', HoldsText('a "b" \\')),
-        ('"OR"', HoldsText("OR")),
-        ("ORDER", HoldsText("ORDER")),
+        ("text:needle", ContainsText("needle")),
+        ("needle", ContainsText("needle")),
+        ('"a \\"b\\" \\\\"', ContainsText('a "b" \\')),
+        ('"OR"', ContainsText("OR")),
+        ("ORDER", ContainsText("ORDER")),
         ("payload.user_id:42", AnyOf((payload(42, "user_id"), payload("42", "user_id")))),
         ('payload.user_id:"42"', payload("42", "user_id")),
         ("payload.a.b[0]:true", payload(True, "a", "b", 0)),
@@ -108,13 +108,13 @@ def payload(value: Any, *path: str | int, comparison: Comparison = EQUAL) -> Con
         ("payload.x>=1.5", payload(1.5, "x", comparison=AT_LEAST)),
         ("payload.x~4", payload("4", "x", comparison=Comparison.CONTAINS)),
         ("payload.x:007", payload("007", "x")),
-        ("a b", AllOf((HoldsText("a"), HoldsText("b")))),
-        ("a AND b", AllOf((HoldsText("a"), HoldsText("b")))),
-        ("a OR b c", AnyOf((HoldsText("a"), AllOf((HoldsText("b"), HoldsText("c")))))),
-        ("(a OR b) c", AllOf((AnyOf((HoldsText("a"), HoldsText("b"))), HoldsText("c")))),
+        ("a b", AllOf((ContainsText("a"), ContainsText("b")))),
+        ("a AND b", AllOf((ContainsText("a"), ContainsText("b")))),
+        ("a OR b c", AnyOf((ContainsText("a"), AllOf((ContainsText("b"), ContainsText("c")))))),
+        ("(a OR b) c", AllOf((AnyOf((ContainsText("a"), ContainsText("b"))), ContainsText("c")))),
         ("-state:failed", Not(InState(State.FAILED))),
-        ("NOT (a b)", Not(AllOf((HoldsText("a"), HoldsText("b"))))),
-        ("NOT NOT a", HoldsText("a")),
+        ("NOT (a b)", Not(AllOf((ContainsText("a"), ContainsText("b"))))),
+        ("NOT NOT a", ContainsText("a")),
     ],
 )  # fmt: skip
 def test_what_is_written_means(query: str, condition: Condition) -> None:
@@ -151,9 +151,9 @@ def test_a_duration_is_an_age_in_every_time_field(field: str, operator: str) -> 
 )
 def test_comparisons_of_times_are_spelled_out(query: str, words: str) -> None:
     """A preview names the moment that is meant and its side, under OR and NOT as well."""
-    assert parse(query, now=NOW).times == ((query, words),)
-    assert parse(f"topic:a -({query} OR {query})", now=NOW).times == ((query, words),) * 2
-    assert parse("topic:a finished:none", now=NOW).times == ()
+    assert parse_filter(query, now=NOW).time_explanations == ((query, words),)
+    assert parse_filter(f"topic:a -({query} OR {query})", now=NOW).time_explanations == ((query, words),) * 2
+    assert parse_filter("topic:a finished:none", now=NOW).time_explanations == ()
 
 
 @pytest.mark.parametrize(
@@ -226,14 +226,14 @@ def test_another_tenant_is_refused_as_everywhere() -> None:
     with acting_as(SecurityContext("acme")), pytest.raises(InvalidFilter, match="acts as tenant 'acme'"):
         meaning("tenant:globex")
     with pytest.raises(InvalidFilter, match="tenant_uuids"):
-        parse("tenant:globex", now=NOW, uuids=True)
+        parse_filter("tenant:globex", now=NOW, uuids=True)
 
 
 @pytest.mark.parametrize("query", [None, 5, b"state:failed"])
 def test_only_texts_are_filters(query: Any) -> None:
     """Anything else is told what it is."""
     with pytest.raises(InvalidInput, match="where is"):
-        parse(query, now=NOW)
+        parse_filter(query, now=NOW)
 
 
 @given(st.text(st.one_of(st.sampled_from('ab:=!<>~()"\\-,.*[]0 \n'), st.characters()), max_size=60))
@@ -249,12 +249,12 @@ def test_any_text_is_read_or_pointed_at(query: str) -> None:
 
 def _is_read_or_pointed_at(query: str) -> None:
     try:
-        parsed = parse(query, now=NOW)
+        parsed = parse_filter(query, now=NOW)
     except InvalidFilter as error:
         place = error.position
     else:
         place = 0
-        again = parse(str(parsed), now=NOW)
+        again = parse_filter(str(parsed), now=NOW)
         assert again.condition == parsed.condition
         assert str(again) == str(parsed)
     assert 0 <= place <= len(query)
@@ -280,7 +280,7 @@ def test_every_example_can_be_read_and_every_field_is_documented() -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| `{field.name}` |"))
         assert all(f"`{alias}`" in row for alias in field.aliases)
         assert f"`{field.example}`" in row
-    assert {str(state) for state in (*State, *Shown)} <= STATES.keys()
+    assert {str(state) for state in (*State, *DerivedState)} <= STATES.keys()
     states = (Path(__file__).parents[3] / "docs/reference/states.md").read_text("utf-8").lower()
     spelled = re.sub(r"[_\s]", "", states)
     assert not [name for name in STATES if name.replace("_", "") not in spelled]

@@ -8,11 +8,11 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewheel.admin.filters import parse
+from tidewheel.admin.filters import parse_filter
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.core.conditions import holds
-from tidewheel.core.filter_pushdown import narrowed
-from tidewheel.core.fingerprints import of_job
+from tidewheel.core.conditions import matches
+from tidewheel.core.filter_pushdown import push_down
+from tidewheel.core.fingerprints import job_fingerprint
 from tidewheel.core.model import JobFilter, JobRecord, State
 from tidewheel.stores.memory.job_queries import _matches
 from tidewheel.testing.agreement.strategies import conditions
@@ -70,7 +70,7 @@ TERMS: dict[str, Any] = {
     "due>now": lambda job: job.run_at > NOW,
     'error:"it broke"': lambda job: job.error_summary is not None,
     'any_error:"it broke"': lambda job: job.error_summary is not None,
-    f"fingerprint:{of_job('a', 'x', 'boom: it broke')}": lambda job: (
+    f"fingerprint:{job_fingerprint('a', 'x', 'boom: it broke')}": lambda job: (
         (job.topic, job.task) == ("a", "x") and job.error_summary is not None
     ),
     "hit": lambda job: b"hit" in job.payload,
@@ -111,9 +111,9 @@ queries = st.recursive(
 def test_a_filter_means_what_anybody_would_take_it_for(query: tuple[str, Any], job: JobRecord) -> None:
     """Term by term, joined as they are written; and the same after it was written anew."""
     text, expected = query
-    parsed = parse(text, now=NOW)
-    assert holds(parsed.condition, job, NOW) == expected(job)
-    assert holds(parse(str(parsed), now=NOW).condition, job, NOW) == expected(job)
+    parsed = parse_filter(text, now=NOW)
+    assert matches(parsed.condition, job, NOW) == expected(job)
+    assert matches(parse_filter(str(parsed), now=NOW).condition, job, NOW) == expected(job)
 
 
 fields: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -132,7 +132,7 @@ fields: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 def _in(where: JobFilter, job: Any) -> bool:
     wanted = where.tenant in (None, job.tenant) and _matches(job, where, NOW)
-    return wanted and (where.condition is None or holds(where.condition, job, NOW))
+    return wanted and (where.condition is None or matches(where.condition, job, NOW))
 
 
 @given(condition=conditions, given_fields=fields, job=records)
@@ -142,17 +142,17 @@ def test_narrowing_changes_how_jobs_are_found_and_not_which(
 ) -> None:
     """Fields that indexes serve say what the condition said; contradictions leave nothing."""
     where = JobFilter(**given_fields)
-    assert _in(narrowed(where, condition), job) == (_in(where, job) and holds(condition, job, NOW))
+    assert _in(push_down(where, condition), job) == (_in(where, job) and matches(condition, job, NOW))
 
 
 def test_what_indexes_serve_becomes_fields() -> None:
     """Beside anything else, not under OR or NOT."""
     query = "topic:mail task:send state:failed tenant:acme key:k correlation:c created<=0d user:u"
-    where = narrowed(JobFilter(), parse(query, now=NOW).condition)
+    where = push_down(JobFilter(), parse_filter(query, now=NOW).condition)
     assert (where.topic, where.task, where.state, where.tenant) == ("mail", "send", State.FAILED, "acme")
     assert (where.key, where.correlation_id, where.created_after) == ("k", "c", NOW)
-    assert where.condition == parse("user:u", now=NOW).condition
+    assert where.condition == parse_filter("user:u", now=NOW).condition
     for query in ("topic:a OR topic:b", "-topic:a", 'key:""', "topic~a"):
-        where = narrowed(JobFilter(), parse(query, now=NOW).condition)
+        where = push_down(JobFilter(), parse_filter(query, now=NOW).condition)
         assert where == JobFilter(condition=where.condition)
         assert where.condition is not None

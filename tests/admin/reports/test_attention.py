@@ -13,16 +13,16 @@ import pytest
 from tests.admin.reports.test_questions import claim, worker
 from tidewheel import JobError, SecurityContext, StoreUnavailable, Tidewheel, acting_as
 from tidewheel.admin.reports.answers import Finding, FindingKind, Severity, StuckKind
-from tidewheel.admin.reports.attention import ERROR_SHARE, MOST_SHARE, surely_more_than
-from tidewheel.admin.reports.findings import said
+from tidewheel.admin.reports.attention import HIGH_ERROR_SHARE, MIN_ERROR_SHARE, wilson_lower_bound
+from tidewheel.admin.reports.findings import describe_health_finding
 from tidewheel.admin.reports.questions import Questions
 from tidewheel.core.model import ClaimRequest, Completed, Failed, Lane, Retried, Settlement
-from tidewheel.core.reports import Ailment, AilmentKind
+from tidewheel.core.reports import HealthFinding, HealthFindingKind
 from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.sqlite import health
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import put
+from tidewheel.testing.conformance.helpers import enqueue_one
 
 ERROR = JobError("boom", "it does not work")
 
@@ -60,10 +60,10 @@ async def test_many_workers_that_vanished_are_one_finding(
     app: Tidewheel, clock: FrozenClock, number: int, told: int
 ) -> None:
     """A machine that went away is one thing to look at; who was gone before is no news, and told apart."""
-    await app.store.beat(worker("of yesterday"))
+    await app.store.heartbeat(worker("of yesterday"))
     clock.advance(2 * 3600)
     for index in range(number):
-        await app.store.beat(worker(f"w{index:03}"))
+        await app.store.heartbeat(worker(f"w{index:03}"))
         clock.advance(0.01)
     clock.advance(30)
     found = [one for one in (await app.questions.attention()).findings if one.kind == "worker_missing"]
@@ -78,7 +78,7 @@ async def test_many_workers_that_vanished_are_one_finding(
 
 def test_every_kind_has_its_word() -> None:
     """What is stuck and what ails a store are findings under the same names."""
-    assert {str(kind) for kind in (*StuckKind, *AilmentKind)} <= {str(kind) for kind in FindingKind}
+    assert {str(kind) for kind in (*StuckKind, *HealthFindingKind)} <= {str(kind) for kind in FindingKind}
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_every_kind_has_its_word() -> None:
 )
 def test_how_sure_one_can_be(errors: int, attempts: int, told: bool) -> None:
     """The bound the module's own words promise; that one failure is not told is another rule."""
-    assert (surely_more_than(errors, attempts) >= ERROR_SHARE) is told
-    assert surely_more_than(4, 4) >= MOST_SHARE > surely_more_than(3, 3)
-    assert surely_more_than(0, 0) == 0.0
+    assert (wilson_lower_bound(errors, attempts) >= MIN_ERROR_SHARE) is told
+    assert wilson_lower_bound(4, 4) >= HIGH_ERROR_SHARE > wilson_lower_bound(3, 3)
+    assert wilson_lower_bound(0, 0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_old_trouble_is_forgotten_once_a_task_works_again(app: Tidewheel, 
 
 async def test_a_lane_that_falls_behind_says_how_long_it_takes(app: Tidewheel, clock: FrozenClock) -> None:
     """Due jobs by the pace of the last minutes; a warning only where they become more."""
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     await settle(app, "mail", [Completed()] * 15)
     await app.enqueue_many("mail", [{}] * 300)
     found = (await findings(app))[FindingKind.BACKLOG]
@@ -143,7 +143,7 @@ async def test_a_lane_that_falls_behind_says_how_long_it_takes(app: Tidewheel, c
     assert "at the present pace of 15.0 a minute they take 20m" in found.explanation
     assert "and 315.0 a minute come in" in found.explanation
     clock.advance(16 * 60)
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     held = await claim(app, "mail")
     await app.store.settle([Settlement(job.lease, Completed(), 0.1) for job in held[:2]])
     found = (await findings(app))[FindingKind.BACKLOG]
@@ -160,21 +160,21 @@ async def test_a_queue_without_a_worker_is_one_finding(app: Tidewheel) -> None:
     [only] = found.findings
     assert (only.kind, only.severity, only.jobs) == (FindingKind.NO_WORKER, Severity.CRITICAL, 3)
     assert found.answer == "1 thing is critical; first: No worker is running."
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     [only] = (await app.questions.attention()).findings
     assert (only.title, only.where) == ("No worker takes reports", 'state:pending topic:reports task:""')
 
 
 async def test_a_thousand_lanes_with_one_trouble_hide_no_other(app: Tidewheel, clock: FrozenClock) -> None:
     """The worst are told one by one and the rest in one, so that there is room for what else is wrong."""
-    await app.store.beat(worker("anna", Lane("left")))
+    await app.store.heartbeat(worker("anna", Lane("left")))
     left = await app.enqueue("left", timeout=None)
     await claim(app, "left", lease_seconds=30)
     for number in range(150):
         await app.enqueue(f"topic{number:03}")
     await app.enqueue("topic149")
     clock.advance(60)
-    await app.store.beat(worker("anna", Lane("left")))
+    await app.store.heartbeat(worker("anna", Lane("left")))
     told = await app.questions.attention()
     kinds = Counter(finding.kind for finding in told.findings)
     assert kinds[FindingKind.NO_WORKER] == 11
@@ -194,7 +194,7 @@ async def test_a_worker_with_many_lanes_does_not_hide_one_that_nobody_takes(
     """It lists some of its lanes only, so that it is told by what happens in the others."""
 
     async def untaken() -> bool:
-        await app.store.beat(worker("w", Lane("mail"), more_lanes=3))
+        await app.store.heartbeat(worker("w", Lane("mail"), more_lanes=3))
         return FindingKind.NO_WORKER in await findings(app)
 
     await app.enqueue_many("reports", [{}] * 3)
@@ -235,19 +235,19 @@ async def test_a_command_is_safe_to_paste(app: Tidewheel) -> None:
     await app.pause("a;$(reboot)")
     [found] = (await app.questions.attention()).findings
     assert found.remedy == "tidewheel topics resume 'a;$(reboot)'"
-    await put(app.store, "a;$(reboot)")
+    await enqueue_one(app.store, "a;$(reboot)")
     [found] = (await app.questions.attention()).findings
     assert found.remedy == "tidewheel topics resume 'a;$(reboot)'"
 
 
 async def test_the_worst_comes_first_and_each_says_what_to_do(app: Tidewheel, clock: FrozenClock) -> None:
     """Workers in trouble, paused topics, versions: with a remedy, and a filter that finds the jobs."""
-    await app.store.beat(worker("gone", Lane("mail")))
+    await app.store.heartbeat(worker("gone", Lane("mail")))
     clock.advance(60)
     late = worker("late", Lane("mail"), loop_lag_seconds=2.5, polling=True, stuck=1)
-    await app.store.beat(late)
+    await app.store.heartbeat(late)
     other = worker("other", Lane("mail"))
-    await app.store.beat(other)
+    await app.store.heartbeat(other)
     await app.enqueue("mail", {})
     await app.pause("mail")
     await app.pause("idle", 90)
@@ -275,7 +275,7 @@ async def test_the_worst_comes_first_and_each_says_what_to_do(app: Tidewheel, cl
 
 async def test_a_worker_that_vanished_long_ago_is_no_news(app: Tidewheel, clock: FrozenClock) -> None:
     """It stays on the list for a day, but does not cry for so long."""
-    await app.store.beat(worker("gone"))
+    await app.store.heartbeat(worker("gone"))
     clock.advance(120)
     assert (await findings(app))[FindingKind.WORKER_MISSING].severity is Severity.WARNING
     clock.advance(2 * 3600)
@@ -287,11 +287,11 @@ async def test_workers_and_the_store_are_not_for_tenants(
 ) -> None:
     """A tenant is told of its own jobs, and nothing of what is everybody's."""
 
-    async def ail(store: MemoryStore) -> list[Ailment]:
-        return [Ailment(AilmentKind.POOLED)]
+    async def ail(store: MemoryStore) -> list[HealthFinding]:
+        return [HealthFinding(HealthFindingKind.POOLED)]
 
-    monkeypatch.setattr(MemoryStore, "ailments", ail)
-    await app.store.beat(worker("late", Lane("mail"), loop_lag_seconds=2.5))
+    monkeypatch.setattr(MemoryStore, "health", ail)
+    await app.store.heartbeat(worker("late", Lane("mail"), loop_lag_seconds=2.5))
     with acting_as(SecurityContext("acme")):
         await app.enqueue("mail", {})
     await app.pause("mail")
@@ -309,14 +309,14 @@ async def test_a_store_that_does_not_say_what_ails_it_is_a_finding(
 ) -> None:
     """The rest of the answer does not depend on it."""
 
-    async def ail(store: MemoryStore) -> list[Ailment]:
+    async def ail(store: MemoryStore) -> list[HealthFinding]:
         if trouble == "error":
             raise StoreUnavailable("no right to look")
         await asyncio.sleep(60)
         return []
 
-    monkeypatch.setattr(MemoryStore, "ailments", ail)
-    monkeypatch.setattr("tidewheel.admin.reports.questions.AILMENT_SECONDS", 0.01)
+    monkeypatch.setattr(MemoryStore, "health", ail)
+    monkeypatch.setattr("tidewheel.admin.reports.questions.HEALTH_TIMEOUT_SECONDS", 0.01)
     await app.enqueue("mail", {})
     found = await findings(app)
     assert found[FindingKind.UNSEEN].severity is Severity.INFO
@@ -347,66 +347,97 @@ async def test_what_is_usual_is_asked_only_where_a_job_could_be_slow(
 def test_every_ailment_has_words() -> None:
     """With its figures in them, for the doctor and for attention alike."""
     examples = [
-        (Ailment(AilmentKind.OLD_SQLITE, {"version": "3.40.1", "fixed": "3.51.3"}), "3.40.1"),
-        (Ailment(AilmentKind.LONG_LOG, {"bytes": 2**28, "limit": 1, "file": "/x-wal"}), "256.0 MB"),
-        (Ailment(AilmentKind.LITTLE_SPACE, {"free": 2**20, "directory": "/data"}), "1.0 MB"),
-        (Ailment(AilmentKind.IN_MEMORY, {"directory": "/tmp", "file_system": "tmpfs"}), "tmpfs"),
-        (Ailment(AilmentKind.NETWORK_FILE, {"directory": "/mnt", "file_system": "nfs4"}), "(nfs4)"),
+        (HealthFinding(HealthFindingKind.OLD_SQLITE, {"version": "3.40.1", "fixed": "3.51.3"}), "3.40.1"),
         (
-            Ailment(AilmentKind.READABLE_FILE, {"file": "/x.db", "mode": "0644", "readers": "everyone"}),
+            HealthFinding(HealthFindingKind.LONG_LOG, {"bytes": 2**28, "limit": 1, "file": "/x-wal"}),
+            "256.0 MB",
+        ),
+        (HealthFinding(HealthFindingKind.LITTLE_SPACE, {"free": 2**20, "directory": "/data"}), "1.0 MB"),
+        (HealthFinding(HealthFindingKind.IN_MEMORY, {"directory": "/tmp", "file_system": "tmpfs"}), "tmpfs"),
+        (
+            HealthFinding(HealthFindingKind.NETWORK_FILE, {"directory": "/mnt", "file_system": "nfs4"}),
+            "(nfs4)",
+        ),
+        (
+            HealthFinding(
+                HealthFindingKind.READABLE_FILE, {"file": "/x.db", "mode": "0644", "readers": "everyone"}
+            ),
             "chmod 600 /x.db",
         ),
-        (Ailment(AilmentKind.UNSAFE_COMMITS, {"setting": "fsync", "value": "off"}), "fsync is off"),
-        (Ailment(AilmentKind.PINNED_VACUUM, SESSION), "process 42 (report, ann, idle in transaction)"),
-        (Ailment(AilmentKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "x"}), "prepared"),
         (
-            Ailment(
-                AilmentKind.PINNED_VACUUM,
+            HealthFinding(HealthFindingKind.UNSAFE_COMMITS, {"setting": "fsync", "value": "off"}),
+            "fsync is off",
+        ),
+        (
+            HealthFinding(HealthFindingKind.PINNED_VACUUM, SESSION),
+            "process 42 (report, ann, idle in transaction)",
+        ),
+        (
+            HealthFinding(HealthFindingKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "x"}),
+            "prepared",
+        ),
+        (
+            HealthFinding(
+                HealthFindingKind.PINNED_VACUUM,
                 {"holder": "slot", "name": "standby", "active": "no", "transactions": 5},
             ),
             "only where it is gone for good: SELECT pg_drop_replication_slot('standby')",
         ),
         (
-            Ailment(
-                AilmentKind.PINNED_VACUUM,
+            HealthFinding(
+                HealthFindingKind.PINNED_VACUUM,
                 {"holder": "standby", "name": "replica", "active": "yes", "transactions": 5},
             ),
             "hot_standby_feedback",
         ),
         (
-            Ailment(AilmentKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "a'b"}),
+            HealthFinding(HealthFindingKind.PINNED_VACUUM, {**SESSION, "holder": "prepared", "name": "a'b"}),
             "ROLLBACK PREPARED 'a''b'",
         ),
-        (Ailment(AilmentKind.DEAD_ROWS, {"table": "w.jobs", "dead": 200_000, "live": 5}), "200,000 dead"),
-        (Ailment(AilmentKind.SPARSE, {"table": "w.jobs", "bytes": 2**30, "used": 0.1}), "10% of the 1.0 GB"),
-        (Ailment(AilmentKind.NO_VACUUM, {"setting": "autovacuum"}), "set autovacuum = on"),
         (
-            Ailment(
-                AilmentKind.LONG_LOG, {"bytes": 2**28, "limit": 1, "file": "/x", "holders": "7 (backup)"}
+            HealthFinding(HealthFindingKind.DEAD_ROWS, {"table": "w.jobs", "dead": 200_000, "live": 5}),
+            "200,000 dead",
+        ),
+        (
+            HealthFinding(HealthFindingKind.SPARSE, {"table": "w.jobs", "bytes": 2**30, "used": 0.1}),
+            "10% of the 1.0 GB",
+        ),
+        (HealthFinding(HealthFindingKind.NO_VACUUM, {"setting": "autovacuum"}), "set autovacuum = on"),
+        (
+            HealthFinding(
+                HealthFindingKind.LONG_LOG,
+                {"bytes": 2**28, "limit": 1, "file": "/x", "holders": "7 (backup)"},
             ),
             "end its transaction: 7 (backup)",
         ),
         (
-            Ailment(AilmentKind.LONG_LOG, {"bytes": 1, "limit": 1, "file": "/x", "readers": "7 (backup)"}),
+            HealthFinding(
+                HealthFindingKind.LONG_LOG, {"bytes": 1, "limit": 1, "file": "/x", "readers": "7 (backup)"}
+            ),
             "process 7 (backup) keeps a read transaction open",
         ),
-        (Ailment(AilmentKind.UNPRUNED, {"seconds": 7200.0}), "2h after their retention ended"),
-        (Ailment(AilmentKind.NOTIFY_QUEUE, {"usage": 0.5}), "50% full"),
-        (Ailment(AilmentKind.FEW_CONNECTIONS, {"used": 95, "limit": 100}), "95 of at most 100"),
-        (Ailment(AilmentKind.POOLED), "pooler"),
-        (Ailment(AilmentKind.UNSEEN, {"part": "the disk", "reason": "no such thing"}), "no such thing"),
+        (HealthFinding(HealthFindingKind.UNPRUNED, {"seconds": 7200.0}), "2h after their retention ended"),
+        (HealthFinding(HealthFindingKind.NOTIFY_QUEUE, {"usage": 0.5}), "50% full"),
+        (HealthFinding(HealthFindingKind.FEW_CONNECTIONS, {"used": 95, "limit": 100}), "95 of at most 100"),
+        (HealthFinding(HealthFindingKind.POOLED), "pooler"),
         (
-            Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "some_role"}),
+            HealthFinding(HealthFindingKind.UNSEEN, {"part": "the disk", "reason": "no such thing"}),
+            "no such thing",
+        ),
+        (
+            HealthFinding(HealthFindingKind.UNSEEN, {"part": "x", "reason": "y", "role": "some_role"}),
             "GRANT some_role TO …",
         ),
         (
-            Ailment(AilmentKind.UNSEEN, {"part": "x", "reason": "y", "role": "r", "grantee": "plain"}),
+            HealthFinding(
+                HealthFindingKind.UNSEEN, {"part": "x", "reason": "y", "role": "r", "grantee": "plain"}
+            ),
             "GRANT r TO plain",
         ),
     ]
-    assert {ailment.kind for ailment, _ in examples} == set(AilmentKind)
+    assert {ailment.kind for ailment, _ in examples} == set(HealthFindingKind)
     for ailment, text in examples:
-        words = said(ailment)
+        words = describe_health_finding(ailment)
         assert text in f"{words.title} {words.sentence}"
         assert words.remedy
         assert ("GRANT" in words.remedy) is ("role" in ailment.figures and "part" in ailment.figures)
@@ -448,8 +479,8 @@ async def test_a_long_log_and_a_full_disk_are_seen(tmp_path: Path, monkeypatch: 
     """By their size alone: nothing is opened that SQLite has open."""
     async with Tidewheel(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as app:
         await app.enqueue("mail", {})
-        monkeypatch.setattr(health, "PATIENT_BYTES", 1)
-        monkeypatch.setattr(health, "LITTLE_SPACE", 2**62)
+        monkeypatch.setattr(health, "BLOCKING_CHECKPOINT_BYTES", 1)
+        monkeypatch.setattr(health, "LOW_DISK_BYTES", 2**62)
         found = await findings(app)
     assert {FindingKind.LONG_LOG, FindingKind.LITTLE_SPACE, FindingKind.UNSAFE_COMMITS} <= found.keys()
     assert str(found[FindingKind.LONG_LOG].details["file"]).endswith("jobs.db-wal")
@@ -480,12 +511,12 @@ async def test_jobs_that_wait_for_a_limit_are_told(
     """With the topic, the key and the limit, and what to do; not while they wait for a moment only."""
     await app.limits.set("mail", limits)
     for _ in range(3):
-        await put(app.store, limit_key="k")
+        await enqueue_one(app.store, limit_key="k")
     assert len(await claim(app, "mail")) == 1
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     assert FindingKind.LIMITED not in await findings(app)
     clock.advance(60)
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     found = (await findings(app))[FindingKind.LIMITED]
     assert found.explanation == f"2 jobs of mail are due and wait for {named}; the first has waited for 1m."
     assert (found.severity, found.topic, found.jobs) == (Severity.INFO, "mail", 2)
@@ -493,7 +524,7 @@ async def test_jobs_that_wait_for_a_limit_are_told(
     assert found.where is not None
     assert (await app.count(where=found.where)).total == 2
     clock.advance(3600)
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     if limits.rate is None and limits.key_rate is None:
         assert (await findings(app))[FindingKind.LIMITED].severity is Severity.WARNING
 
@@ -504,7 +535,7 @@ async def test_a_limited_backlog_is_not_said_to_need_workers(app: Tidewheel, clo
     await app.enqueue_many("mail", [{}] * 200)
     assert len(await claim(app, "mail")) == 1
     clock.advance(60)
-    await app.store.beat(worker("w", Lane("mail")))
+    await app.store.heartbeat(worker("w", Lane("mail")))
     found = await findings(app)
     assert FindingKind.LIMITED in found
     assert FindingKind.BACKLOG not in found
@@ -518,7 +549,7 @@ async def test_limits_are_not_told_to_a_tenant(app: Tidewheel, clock: FrozenCloc
     """Whose keys they are full with is nothing it may know."""
     await app.limits.set("mail", TopicLimits(key_concurrency=1))
     for _ in range(2):
-        await put(app.store, limit_key="k", tenant="acme")
+        await enqueue_one(app.store, limit_key="k", tenant="acme")
     await claim(app, "mail")
     clock.advance(60)
     with acting_as(SecurityContext("acme")):

@@ -140,7 +140,7 @@ async def test_jobs_nobody_takes_are_stuck(app: Tidewheel) -> None:
     await send.enqueue()
     await app.enqueue("unheard-of")
     await app.enqueue("taken")
-    await app.store.beat(worker("anna", Lane("taken")))
+    await app.store.heartbeat(worker("anna", Lane("taken")))
     found = await app.questions.stuck()
     assert [(thing.kind, thing.topic) for thing in found.things] == [
         (StuckKind.NO_WORKER, "send"),
@@ -150,13 +150,13 @@ async def test_jobs_nobody_takes_are_stuck(app: Tidewheel) -> None:
         "2 jobs are stuck: 1 due that no live worker takes (send); "
         "1 due whose task is known to no live worker and not here (unheard-of)."
     )
-    await app.store.beat(worker("bert", Lane("send", "send"), more_lanes=1))
+    await app.store.heartbeat(worker("bert", Lane("send", "send"), more_lanes=1))
     assert (await app.questions.stuck()).things == ()
 
 
 async def test_jobs_of_a_paused_topic_are_stuck_when_they_are_due(app: Tidewheel) -> None:
     """A pause is somebody's wish, and still the answer to why nothing happens."""
-    await app.store.beat(worker("anna", Lane("mail")))
+    await app.store.heartbeat(worker("anna", Lane("mail")))
     await app.enqueue("mail", delay=60)
     await app.pause("mail", 90)
     assert (await app.questions.stuck()).things == ()
@@ -168,7 +168,7 @@ async def test_jobs_of_a_paused_topic_are_stuck_when_they_are_due(app: Tidewheel
 
 async def test_running_jobs_that_should_have_ended_are_stuck(app: Tidewheel, clock: FrozenClock) -> None:
     """Their lease is over, or they run far beyond their timeout, or far longer than others of their task."""
-    await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
+    await app.store.heartbeat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
     await app.enqueue_many("usual", [{}] * 20, timeout=None)
     await app.store.settle([Settlement(job.lease, Completed(), 2.0) for job in await claim(app, "usual")])
     slow = await app.enqueue("usual", timeout=None)
@@ -178,10 +178,10 @@ async def test_running_jobs_that_should_have_ended_are_stuck(app: Tidewheel, clo
     await claim(app, "left", lease_seconds=30)
     for seconds in (29, 5):  # a lease that has just ended is on its way back
         clock.advance(seconds)
-        await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
+        await app.store.heartbeat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
         assert (await app.questions.stuck()).answer == "Nothing is stuck."
     clock.advance(66)
-    await app.store.beat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
+    await app.store.heartbeat(worker("anna", *(Lane(topic) for topic in ("usual", "limited", "left"))))
     found = await app.questions.stuck()
     assert {(thing.kind, thing.job_id) for thing in found.things} == {
         (StuckKind.SLOW, slow.id),
@@ -194,9 +194,9 @@ async def test_running_jobs_that_should_have_ended_are_stuck(app: Tidewheel, clo
 
 async def test_workers_in_trouble_are_told(app: Tidewheel, clock: FrozenClock) -> None:
     """One that vanished, and one whose handlers do not stop; those are no stuck jobs yet."""
-    await app.store.beat(worker("anna"))
+    await app.store.heartbeat(worker("anna"))
     clock.advance(60)
-    await app.store.beat(worker("bert", stuck=3))
+    await app.store.heartbeat(worker("bert", stuck=3))
     found = await app.questions.stuck()
     assert [thing.explanation for thing in found.things] == [
         "worker anna has not been heard of for 1m",
@@ -273,7 +273,7 @@ async def test_a_tenant_is_answered_about_its_own_jobs(
         await app.enqueue("mail", tenant=tenant)
         await finish(app, await app.enqueue("done", tenant=tenant))
         await finish(app, await app.enqueue("bad", tenant=tenant), Failed(JobError("x", "y")))
-    await app.store.beat(worker("anna"))
+    await app.store.heartbeat(worker("anna"))
     clock.advance(60)
     ask = app.questions
     with acting_as(TENANT):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import (
     BodyFormat,
@@ -27,7 +27,8 @@ from tidewheel.core.model import (
     Retried,
     Settlement,
 )
-from tidewheel.stores.protocol import MAX_BATCH, Store
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import Store
 
 TOPICS = ("mail", "reports", "images", "dull")
 BOOM = JobError("boom", "it broke", details={"at": [1, 2]}, traceback="line 1\nline 2")
@@ -47,7 +48,7 @@ async def fill(store: Store, number: int, *, seed: int = 1) -> None:
         if not claim.jobs:
             break
         await _work(store, rng, claim.jobs)
-    waiting = await store.whole_jobs(limit=min(MAX_BATCH, number))
+    waiting = await store.export_jobs(limit=min(MAX_BATCH, number))
     await store.cancel([job.record.id for job in waiting if job.record.number % 97 == 0])
     await store.claim(ClaimRequest("bert", (Lane("dull"),), max(1, number // 1000), SHORT_LEASE))
     await store.pause("reports", 4_000_000_000_000_000)
@@ -88,7 +89,7 @@ async def _work(store: Store, rng: random.Random, jobs: tuple[Claimed, ...]) -> 
         for job in jobs
         if job.number % 10 == 0
     ]
-    await store.start([job.lease for job in jobs if job.number % 4 == 0])
+    await store.mark_started([job.lease for job in jobs if job.number % 4 == 0])
     if reports:
         await store.report(reports)
     await store.settle([Settlement(job.lease, _outcome(rng), rng.random()) for job in jobs])
@@ -105,8 +106,8 @@ def _outcome(rng: random.Random) -> Outcome:
     return Released() if drawn < 0.95 else Cancelled(BOOM)
 
 
-async def all_jobs(store: Store) -> list[WholeJob]:
-    jobs: list[WholeJob] = []
-    while page := await store.whole_jobs(limit=MAX_BATCH, before=jobs[-1].record.number if jobs else None):
+async def all_jobs(store: Store) -> list[FullJob]:
+    jobs: list[FullJob] = []
+    while page := await store.export_jobs(limit=MAX_BATCH, before=jobs[-1].record.number if jobs else None):
         jobs += page
     return jobs

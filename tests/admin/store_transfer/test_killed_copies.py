@@ -34,11 +34,11 @@ async def _leg(project: Project, source: str, target: Store, total: int) -> dict
             assert time.monotonic() < began + 20 * PATIENCE, f"only {there} jobs came"
             assert process.popen.poll() is None, process.wait() or process.text
             await asyncio.sleep(0.005)
-            there = (await target.count(JobFilter(), beyond=True)).total
+            there = (await target.count(JobFilter(), exact=True)).total
         process.signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     killed_at = time.monotonic()
-    there = (await target.count(JobFilter(), beyond=True)).total
+    there = (await target.count(JobFilter(), exact=True)).total
     assert total // 3 <= there < total
     assert await target.check() == []  # half a copy is a sound store
     with project.start("copy", source, target.url) as process:

@@ -17,8 +17,8 @@ import pytest
 from tests.admin.store_transfer.mixed_jobs import all_jobs, fill
 from tidewheel import Cron, Every, Rate, Tidewheel, TopicLimits
 from tidewheel.admin import store_transfer, transfer_records
-from tidewheel.admin.store_transfer import Copied, Phase, copy_store
-from tidewheel.admin.transfer_records import KIND, MARK_DOCUMENT_ID, Mark
+from tidewheel.admin.store_transfer import CopyPhase, CopyResult, copy_store
+from tidewheel.admin.transfer_records import COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID, CopyMark
 from tidewheel.core.model import (
     ClaimRequest,
     Completed,
@@ -54,7 +54,7 @@ async def apps() -> AsyncIterator[Apps]:
         yield apps
 
 
-async def _copy(apps: Apps, *, live: bool = False) -> Copied:
+async def _copy(apps: Apps, *, live: bool = False) -> CopyResult:
     return await copy_store(*apps, watch=lambda *_: None, live=live)
 
 
@@ -80,13 +80,13 @@ async def test_the_copy_has_the_same_digest_whatever_the_store(apps: Apps, tmp_p
 async def test_what_is_watched_counts_up_to_all_jobs(apps: Apps) -> None:
     """The bar ends at its end, in each phase; a phase that has nothing to do is not shown."""
     await fill(apps[0].store, 1200)
-    seen: list[tuple[Phase, int, int]] = []
+    seen: list[tuple[CopyPhase, int, int]] = []
     await copy_store(*apps, watch=lambda *step: seen.append(step), live=True)
     ends = {phase: (done, total) for phase, done, total in seen}
-    assert ends == {Phase.WRITE: (1200, 1200), Phase.VERIFY: (1200, 1200)}
+    assert ends == {CopyPhase.WRITE: (1200, 1200), CopyPhase.VERIFY: (1200, 1200)}
     await copy_store(*apps, watch=lambda *step: seen.append(step), live=True)
-    assert seen[-1] == (Phase.VERIFY, 1200, 1200)
-    assert (Phase.LOOK, 1200, 1200) in seen
+    assert seen[-1] == (CopyPhase.VERIFY, 1200, 1200)
+    assert (CopyPhase.INSPECT, 1200, 1200) in seen
 
 
 # -- trouble ------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _failing(store: Store, on: int, *, after: bool) -> Iterator[None]:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_copy_goes_on_wherever_it_was_cut_off(after: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each write in turn, done or not: the next run ends with the same jobs, and each is there once."""
-    monkeypatch.setattr(store_transfer, "PAGE", 40)
+    monkeypatch.setattr(store_transfer, "PAGE_JOBS", 40)
     cut_off = 0
     for on in range(1, 30):
         async with _pair() as (source, target):
@@ -144,14 +144,14 @@ async def test_jobs_that_come_in_meanwhile_are_told_and_copied_by_the_next_run(a
     """A producer that nobody stopped loses nothing: the command says so, and goes on when started again."""
     source, target = apps
     await fill(source.store, 600)
-    place = target.store.place_jobs
+    place = target.store.import_jobs
 
     async def meanwhile(jobs: Any) -> list[bool]:
         await source.enqueue("late", {})
         return await place(jobs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target.store, "place_jobs", meanwhile)
+        patch.setattr(target.store, "import_jobs", meanwhile)
         with pytest.raises(WrongState, match=r"2 jobs came to memory://.* start the same command again"):
             await _copy(apps, live=True)
     assert (await _copy(apps, live=True)).written == 2
@@ -162,7 +162,7 @@ async def test_a_job_that_changes_meanwhile_fails_the_verification(apps: Apps) -
     """What was written is read again and compared: a copy that is not the same is never called one."""
     source, target = apps
     job = await source.enqueue("mail", {"secret": "s3"})
-    place = target.store.place_jobs
+    place = target.store.import_jobs
 
     async def meanwhile(jobs: Any) -> list[bool]:
         done = await place(jobs)
@@ -170,7 +170,7 @@ async def test_a_job_that_changes_meanwhile_fails_the_verification(apps: Apps) -
         return done
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target.store, "place_jobs", meanwhile)
+        patch.setattr(target.store, "import_jobs", meanwhile)
         with pytest.raises(WrongState, match=f"job {job.id}: cancelled in FROM, pending in TO"):
             await _copy(apps)
     with pytest.raises(
@@ -200,14 +200,14 @@ async def test_what_changes_behind_the_comparison_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Verifying reads the newest first: a job that comes or changes above that spoils the copy, too."""
-    monkeypatch.setattr(store_transfer, "PAGE", 5)
+    monkeypatch.setattr(store_transfer, "PAGE_JOBS", 5)
     jobs = await apps[0].enqueue_many("mail", [{}] * 20)
-    whole_jobs = apps[0].store.whole_jobs
+    whole_jobs = apps[0].store.export_jobs
     verifying = changed = False
 
-    def watch(phase: Phase, *_: int) -> None:
+    def watch(phase: CopyPhase, *_: int) -> None:
         nonlocal verifying
-        verifying = phase is Phase.VERIFY
+        verifying = phase is CopyPhase.VERIFY
 
     async def meanwhile(*, limit: int, before: int | None = None) -> Any:
         nonlocal changed
@@ -217,7 +217,7 @@ async def test_what_changes_behind_the_comparison_is_noticed(
         return await whole_jobs(limit=limit, before=before)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apps[0].store, "whole_jobs", meanwhile)
+        patch.setattr(apps[0].store, "export_jobs", meanwhile)
         with pytest.raises(WrongState, match="changed while it was compared"):
             await copy_store(*apps, watch=watch)
 
@@ -225,14 +225,14 @@ async def test_what_changes_behind_the_comparison_is_noticed(
 async def test_a_worker_that_began_meanwhile_is_told_at_the_end(apps: Apps) -> None:
     """It would run at the source what is copied."""
     await apps[0].enqueue("mail", {})
-    place = apps[1].store.place_jobs
+    place = apps[1].store.import_jobs
 
     async def meanwhile(jobs: Any) -> list[bool]:
-        await apps[0].store.beat(_worker())
+        await apps[0].store.heartbeat(_worker())
         return await place(jobs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apps[1].store, "place_jobs", meanwhile)
+        patch.setattr(apps[1].store, "import_jobs", meanwhile)
         with pytest.raises(WrongState, match="workers are at work on memory://copy-from"):
             await _copy(apps)
 
@@ -242,7 +242,7 @@ async def test_a_job_that_ran_in_the_target_and_is_gone_does_not_come_again(
     apps: Apps, cut_off: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the copy before was done or not: what is missing may be missing because it is done."""
-    monkeypatch.setattr(store_transfer, "PAGE", 5)
+    monkeypatch.setattr(store_transfer, "PAGE_JOBS", 5)
     source, target = apps
     await source.enqueue_many("mail", [{}] * 20, retention=0)
     if cut_off:
@@ -281,10 +281,10 @@ async def test_much_in_the_target_is_looked_at_a_part_at_a_time(
     apps: Apps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many jobs are above those of the source, they are not held in memory all at once."""
-    monkeypatch.setattr(store_transfer, "PAGE", 5)
+    monkeypatch.setattr(store_transfer, "PAGE_JOBS", 5)
     await apps[0].enqueue("mail", {})
     await apps[1].enqueue_many("mine", [{}] * 100)
-    async with aclosing(store_transfer.side_by_side(apps[0].store, apps[1].store)) as pages:
+    async with aclosing(store_transfer.pair_jobs(apps[0].store, apps[1].store)) as pages:
         sizes = [len(pairs) async for pairs in pages]
     assert sum(sizes) == 100
     assert max(sizes) <= 10
@@ -333,7 +333,7 @@ async def test_a_store_is_not_copied_into_itself(tmp_path: Path) -> None:
     async with Tidewheel(url) as source, Tidewheel(f"sqlite:///{tmp_path}/link/jobs.db") as target:
         await source.enqueue("mail", {})
         await _refused((source, target), ConfigurationError, "the same store, under two names")
-        assert await source.store.document(KIND, MARK_DOCUMENT_ID) is None
+        assert await source.store.document(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID) is None
 
 
 def _worker(seen_at: int = 0) -> WorkerRecord:
@@ -345,7 +345,7 @@ async def test_workers_at_work_on_the_source_are_a_reason_to_refuse() -> None:
     clock = FrozenClock()
     async with _pair(clock=clock) as apps:
         await apps[0].enqueue("mail", {})
-        await apps[0].store.beat(_worker())
+        await apps[0].store.heartbeat(_worker())
         await _refused(apps, WrongState, r"workers are at work on memory://copy-from.*anna on here")
         assert (await _copy(apps, live=True)).jobs == 1
         clock.advance(21)
@@ -354,7 +354,7 @@ async def test_workers_at_work_on_the_source_are_a_reason_to_refuse() -> None:
 
 async def test_workers_at_work_on_the_target_are_refused_whatever_is_told(apps: Apps) -> None:
     """They would run what has not been verified yet."""
-    await apps[1].store.beat(_worker())
+    await apps[1].store.heartbeat(_worker())
     for live in (False, True):
         await _refused(apps, WrongState, "workers are at work on memory://copy-to", live=live)
 
@@ -366,7 +366,7 @@ async def test_a_job_that_may_be_running_is_refused_until_its_lease_has_ended() 
         job = await apps[0].enqueue("mail", {})
         request = ClaimRequest("gone", (Lane("mail"),), 1, 30.0)
         [claimed] = (await apps[0].store.claim(request)).jobs
-        await apps[0].store.start([claimed.lease])
+        await apps[0].store.mark_started([claimed.lease])
         await _refused(
             apps, WrongState, "1 job of memory://.* may still be running: leases hold for up to 30 s"
         )
@@ -379,26 +379,28 @@ async def test_a_job_that_may_be_running_is_refused_until_its_lease_has_ended() 
 async def test_two_copies_into_one_store_do_not_meet(apps: Apps) -> None:
     """The second is told who is at work; a mark whose process has ended holds nobody up."""
     mark = b'{"token": "t", "source": "sqlite:///other.db", "host": "%s", "pid": %d}'
-    far = NewDocument(KIND, MARK_DOCUMENT_ID, mark % (b"elsewhere", 7), None)
+    far = NewDocument(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID, mark % (b"elsewhere", 7), None)
     await apps[1].store.write_documents([far])
     await _refused(apps, WrongState, r"another copy .* from sqlite:///other.db, .*process 7 on elsewhere")
     ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await ended.wait()
-    near = NewDocument(KIND, MARK_DOCUMENT_ID, mark % (socket.gethostname().encode(), ended.pid), None)
+    near = NewDocument(
+        COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID, mark % (socket.gethostname().encode(), ended.pid), None
+    )
     await apps[1].store.write_documents([near])
     assert (await _copy(apps)).jobs == 0
-    assert await apps[1].store.document(KIND, MARK_DOCUMENT_ID) is None
+    assert await apps[1].store.document(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID) is None
 
 
 async def test_a_mark_that_expired_is_set_again_at_once(apps: Apps) -> None:
     """A process that was stopped for a while and goes on keeps others out from its first page on."""
-    mark = Mark(apps[1].store, "memory://")
+    mark = CopyMark(apps[1].store, "memory://")
     await mark.set(apps[0].store)
-    await apps[1].store.remove_document(KIND, MARK_DOCUMENT_ID)
+    await apps[1].store.remove_document(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transfer_records, "RENEW_SECONDS", 0.0)
         await mark.renew()
-    assert await apps[1].store.document(KIND, MARK_DOCUMENT_ID) is not None
+    assert await apps[1].store.document(COPY_DOCUMENT_KIND, MARK_DOCUMENT_ID) is not None
 
 
 async def test_a_source_that_is_not_up_to_date_is_left_as_it_is(tmp_path: Path) -> None:
@@ -407,7 +409,7 @@ async def test_a_source_that_is_not_up_to_date_is_left_as_it_is(tmp_path: Path) 
     async with Tidewheel(f"sqlite:///{path}", migrate=False) as source, _pair() as (_, target):
         with pytest.raises(WrongState, match="run `tidewheel migrate"):
             await copy_store(source, target, watch=lambda *_: None)
-        assert await source.store.missing_steps() != []
+        assert await source.store.pending_migrations() != []
 
 
 async def test_pauses_are_there_before_the_first_job(apps: Apps) -> None:
@@ -422,7 +424,7 @@ async def test_pauses_are_there_before_the_first_job(apps: Apps) -> None:
         raise StoreUnavailable("cut off")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target.store, "place_jobs", cut)
+        patch.setattr(target.store, "import_jobs", cut)
         with pytest.raises(StoreUnavailable):
             await _copy(apps)
     assert [one.topic for one in await target.topics()] == ["later", "mail", "mine"]
@@ -471,7 +473,7 @@ async def test_limits_come_along_and_hold_what_runs(apps: Apps) -> None:
     """As they were set, with who set them; jobs that came over running count."""
     source, target = apps
     await source.limits.set("mail", TopicLimits(concurrency=1, rate=Rate(5, 60)))
-    await source.store.set_limits("code", TopicLimits(fair=True).declared())
+    await source.store.set_limits("code", TopicLimits(fair=True).as_declared())
     await source.enqueue_many("mail", [{}] * 2)
     request = ClaimRequest("w", (Lane("mail"),), 5, 600.0)
     assert len((await source.store.claim(request)).jobs) == 1

@@ -19,7 +19,7 @@ from tests.client.external_transactions.conftest import Place
 from tests.client.external_transactions.test_wakeups import listening
 from tests.patience import PATIENCE
 from tidewheel import JobNotFound, LimitExceeded, Tidewheel
-from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
+from tidewheel.stores.bounds import MAX_ENQUEUE_BATCH
 from tidewheel.tasks.task import BoundTask
 
 MOST_TRIES = 2000

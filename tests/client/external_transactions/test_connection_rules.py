@@ -17,10 +17,10 @@ from sqlalchemy.ext import asyncio as alchemy
 import tidewheel
 from tests.client.external_transactions.conftest import Place
 from tidewheel import ConfigurationError, InvalidInput, LimitExceeded, StoreError, Tidewheel
-from tidewheel.client.drivers import borrow
-from tidewheel.client.drivers.base import Borrowed
+from tidewheel.client.drivers import wrap_connection
+from tidewheel.client.drivers.base import ExternalConnection
 from tidewheel.core.security_context import SecurityContext, acting_as
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.tasks.task import BoundTask
 
 
@@ -58,7 +58,7 @@ async def test_a_hint_that_fails_costs_no_job(postgres_place: Place, monkeypatch
         asked.append(joined)
         raise RuntimeError("cannot start new thread at interpreter shutdown")
 
-    monkeypatch.setattr(postgres_place.app, "announce", fail)
+    monkeypatch.setattr(postgres_place.app, "notify_on_commit", fail)
     with psycopg.connect(postgres_place.where) as teller, psycopg.connect(postgres_place.where) as other:
         greet.using(teller).enqueue(name="Ada")
         greet.using(other).enqueue(name="Grace")
@@ -224,7 +224,7 @@ def test_bytes_and_large_payloads_arrive_as_they_are(sqlite_place: Place, postgr
 def test_a_holder_of_a_key_is_read_like_any_job() -> None:
     """The function of the schema names the same columns in the same order as every other read."""
     package = Path(tidewheel.__file__).parent / "stores/postgres"
-    columns = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")["columns"]
+    columns = SqlFile("tidewheel.stores.postgres", "sql/job_queries.sql")["columns"]
     function = (package / "migrations/0001_schema/03_enqueue.sql").read_text("utf-8")
     assert " ".join(columns.split()) in " ".join(function.split())
 
@@ -237,13 +237,13 @@ def test_a_job_is_read_from_inside_of_the_transaction(sqlite_place: Place, postg
     ):
         greet, mark = place.greeting()
         job = greet.using(connection).enqueue(name="Ada")
-        borrowed = borrow(connection)
-        assert isinstance(borrowed, Borrowed)
-        inside = borrowed.carry_out(place.app.joiner.get(job.id, None))
+        borrowed = wrap_connection(connection)
+        assert isinstance(borrowed, ExternalConnection)
+        inside = borrowed.run_steps(place.app.external_transaction.get(job.id, None))
         assert inside is not None
         assert (inside.id, inside.correlation_id, inside.payload) == (job.id, mark, b'{"name":"Ada"}')
-        assert borrowed.carry_out(place.app.joiner.get(job.id, "root")) == inside
-        assert borrowed.carry_out(place.app.joiner.get(job.id, "other")) is None
+        assert borrowed.run_steps(place.app.external_transaction.get(job.id, "root")) == inside
+        assert borrowed.run_steps(place.app.external_transaction.get(job.id, "other")) is None
         connection.commit()
         assert place.app.sync.get(job.id).record == inside
         connection.close()

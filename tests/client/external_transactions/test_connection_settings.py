@@ -139,7 +139,7 @@ def test_more_than_one_text_holds_is_said_in_several(
     postgres_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL takes no text of more than a gigabyte. Order and transaction are the same."""
-    monkeypatch.setattr(external_transaction, "MOST_BYTES", 1000)
+    monkeypatch.setattr(external_transaction, "MAX_TEXT_BYTES", 1000)
     greet, mark = postgres_place.greeting()
     names = [str(number) * 400 for number in range(7)]
     with psycopg.connect(postgres_place.where) as connection:

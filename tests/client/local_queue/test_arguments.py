@@ -8,8 +8,8 @@ import pytest
 
 from tidewheel import BY_PAYLOAD, ConfigurationError, Context, InvalidInput, InvalidPayload, Tidewheel
 from tidewheel.core.model import BodyFormat
-from tidewheel.core.payload import Carried
-from tidewheel.tasks.signature import CallSignature
+from tidewheel.core.payload import ObjectBody
+from tidewheel.tasks.signature import InProcessSignature
 
 if TYPE_CHECKING:
     from decimal import NoSuchThing  # type: ignore[attr-defined]
@@ -19,7 +19,7 @@ LIMIT = 2  # bytes; nothing is written, so nothing is too large
 
 def call(fn: Any, *args: Any, **kwargs: Any) -> Any:
     """What the handler gets for this call, with a context where it takes one."""
-    signature = CallSignature(fn, "t")
+    signature = InProcessSignature(fn, "t")
     body = signature.encode_call(args, kwargs, LIMIT)
     return signature.invoke("CONTEXT", *signature.decode(body, BodyFormat.JSON))
 
@@ -67,7 +67,7 @@ def test_a_context_in_front_of_args_must_be_the_first() -> None:
     def handler(a: int, ctx: Context, *rest: int) -> None: ...
 
     with pytest.raises(ConfigurationError, match="make the context its first parameter"):
-        CallSignature(handler, "t")
+        InProcessSignature(handler, "t")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_call_that_does_not_fit_is_refused(
     def handler(ctx: Context, a: int, b: int = 1) -> None: ...
 
     with pytest.raises(InvalidPayload, match=words):
-        CallSignature(handler, "t").encode_call(args, kwargs, LIMIT)
+        InProcessSignature(handler, "t").encode_call(args, kwargs, LIMIT)
 
 
 def test_a_payload_given_whole_names_the_arguments_or_is_the_only_one() -> None:
@@ -97,7 +97,7 @@ def test_a_payload_given_whole_names_the_arguments_or_is_the_only_one() -> None:
     def handler(thing: Any = "nothing") -> Any:
         return thing
 
-    signature = CallSignature(handler, "t")
+    signature = InProcessSignature(handler, "t")
     marker = Marker()
     for given, got in (({"thing": marker}, marker), (marker, marker), (b"raw", b"raw"), (None, "nothing")):
         body = signature.encode_payload(given, LIMIT)
@@ -112,10 +112,10 @@ def test_each_attempt_gets_arguments_of_its_own() -> None:
     def handler(a: int, ctx: Context) -> Any:
         return ctx
 
-    signature = CallSignature(handler, "t")
+    signature = InProcessSignature(handler, "t")
     arguments = signature._bind((1,), {})
     for attempt in ("first", "second"):
-        decoded = signature.decode(Carried.of(arguments), BodyFormat.JSON)
+        decoded = signature.decode(ObjectBody.wrap(arguments), BodyFormat.JSON)
         assert signature.invoke(attempt, *decoded) == attempt
     assert arguments == ((), {"a": 1})
 
@@ -131,7 +131,7 @@ def test_types_are_not_looked_at() -> None:
 
 def test_a_carried_object_looks_like_null_and_is_taken_once() -> None:
     """Nobody who takes it for bytes sees or keeps the object."""
-    carried = Carried.of(marker := Marker())
+    carried = ObjectBody.wrap(marker := Marker())
     assert carried == b"null"
     assert carried.take() is marker
     with pytest.raises(AttributeError):
@@ -144,7 +144,7 @@ def test_a_stored_payload_is_none_of_its_business() -> None:
     def handler(a: int) -> None: ...
 
     with pytest.raises(InvalidPayload, match="is not durable"):
-        CallSignature(handler, "t").decode(b'{"a": 1}', BodyFormat.JSON)
+        InProcessSignature(handler, "t").decode(b'{"a": 1}', BodyFormat.JSON)
 
 
 # -- registration ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from tidewheel import (
 )
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import NewJob, State
-from tidewheel.stores.memory.local_store import MOST_FINISHED, LaneStore
+from tidewheel.stores.memory.local_store import MAX_FINISHED, LocalStore
 from tidewheel.testing.clock import FrozenClock
 
 
@@ -273,11 +273,11 @@ async def test_a_task_may_be_registered_when_the_lane_runs(app: Tidewheel) -> No
 
 async def test_jobs_of_the_lane_are_not_pulled_by_hand() -> None:
     """They are objects, and those who pull want bodies."""
-    store = LaneStore(clock=FrozenClock(), capacity=1)
+    store = LocalStore(clock=FrozenClock(), capacity=1)
     job_id = new_id()
     await store.enqueue([NewJob(id=job_id, topic="t")])
     for call in (
-        store.grant(job_id, worker="w", lease_seconds=60),
+        store.claim_job(job_id, worker="w", lease_seconds=60),
         store.kick("t", 1),
         store.kick_jobs([job_id]),
     ):
@@ -343,14 +343,14 @@ async def test_finished_jobs_are_remembered_up_to_a_number(app: Tidewheel) -> No
 
     first = await work.enqueue(0)
     assert await first.result(timeout=PATIENCE) == 0
-    for start in range(0, MOST_FINISHED, 250):
+    for start in range(0, MAX_FINISHED, 250):
         jobs = await work.enqueue_many([{"n": n} for n in range(start, start + 250)])
         assert [await job.result(timeout=PATIENCE) for job in jobs] == list(range(start, start + 250))
     with pytest.raises(JobNotFound):
         await first.refresh()
-    assert await jobs[-1].result(timeout=0) == MOST_FINISHED - 1
+    assert await jobs[-1].result(timeout=0) == MAX_FINISHED - 1
     store = app.lane.open()
-    assert len(store._book.jobs) == len(store._book.results) == MOST_FINISHED
+    assert len(store._book.jobs) == len(store._book.results) == MAX_FINISHED
     assert store._book.arguments == {}
 
 

@@ -198,7 +198,7 @@ async def test_the_lane_needs_no_database(
         await opened()
 
     monkeypatch.setattr(app._connections, "open", open_)
-    monkeypatch.setattr("tidewheel.worker.local_queue_worker.OPEN_SECONDS", 0.05)
+    monkeypatch.setattr("tidewheel.worker.local_queue_worker.MAX_OPEN_SECONDS", 0.05)
 
     @app.task
     async def durable() -> None: ...
@@ -233,7 +233,7 @@ async def test_a_database_that_hangs_does_not_keep_the_app_open(
         await asyncio.sleep(10 * PATIENCE)
 
     monkeypatch.setattr(app._connections, "open", hang)
-    monkeypatch.setattr("tidewheel.worker.local_queue_worker.OPEN_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr("tidewheel.worker.local_queue_worker.MAX_OPEN_SECONDS", 10 * PATIENCE)
 
     @app.task(durable=False)
     async def work() -> None: ...

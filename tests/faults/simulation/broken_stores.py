@@ -15,14 +15,14 @@ from tidewheel.core.model import (
     Lease,
     NewJob,
     Page,
-    Rescued,
+    RescueResult,
     State,
 )
 from tidewheel.errors import StoreUnavailable
+from tidewheel.stores.bounds import MAX_BATCH
 from tidewheel.stores.memory import MemoryStore, settlements
-from tidewheel.stores.memory.job_rows import Job
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import MAX_BATCH
+from tidewheel.stores.memory.job_rows import JobRow
+from tidewheel.stores.memory.job_table import JobTable
 
 SECOND = 1_000_000
 
@@ -35,8 +35,8 @@ class Broken(MemoryStore):
         self.chance = random.Random(7)
         self._book = self.make_book()
 
-    def make_book(self) -> Book:
-        return Book()
+    def make_book(self) -> JobTable:
+        return JobTable()
 
 
 class AcksBeforeCommit(Broken):
@@ -61,8 +61,8 @@ class TearsBatches(Broken):
         return answers
 
 
-class _Fenceless(Book):
-    def held(self, lease: Lease, now: int) -> Job | None:
+class _Fenceless(JobTable):
+    def job_under_lease(self, lease: Lease, now: int) -> JobRow | None:
         job = self.jobs.get(lease.job_id)
         return job if job is not None and job.leased_until is not None and now < job.leased_until else None
 
@@ -70,12 +70,12 @@ class _Fenceless(Book):
 class HasNoFence(Broken):
     """Whoever once had the job may write as long as somebody has it."""
 
-    def make_book(self) -> Book:
+    def make_book(self) -> JobTable:
         return _Fenceless()
 
 
-class _NumberedByAttempt(Book):
-    def grant(self, job: Job, worker: str, leased_until: int, now: int) -> None:
+class _NumberedByAttempt(JobTable):
+    def grant(self, job: JobRow, worker: str, leased_until: int, now: int) -> None:
         super().grant(job, worker, leased_until, now)
         job.fence = job.attempt
 
@@ -83,12 +83,12 @@ class _NumberedByAttempt(Book):
 class FencesByAttempt(Broken):
     """The number of the attempt is the fence; an attempt that is taken back gives it out again."""
 
-    def make_book(self) -> Book:
+    def make_book(self) -> JobTable:
         return _NumberedByAttempt()
 
 
-class _Endless(Book):
-    def held(self, lease: Lease, now: int) -> Job | None:  # noqa: ARG002 - which is the bug
+class _Endless(JobTable):
+    def job_under_lease(self, lease: Lease, now: int) -> JobRow | None:  # noqa: ARG002 - which is the bug
         job = self.jobs.get(lease.job_id)
         return job if job is not None and job.leased_until is not None and job.fence == lease.fence else None
 
@@ -96,7 +96,7 @@ class _Endless(Book):
 class ExpiresAtClaimOnly(Broken):
     """A lease that has ended is good until somebody looks for ended ones."""
 
-    def make_book(self) -> Book:
+    def make_book(self) -> JobTable:
         return _Endless()
 
 
@@ -106,7 +106,7 @@ class RescuesFromSnapshot(Broken):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._read_at = 0
-        self._snapshot: list[tuple[Job, int, int]] = []
+        self._snapshot: list[tuple[JobRow, int, int]] = []
 
     def _rescue_stale(self) -> None:
         now = self._clock.now()
@@ -121,7 +121,7 @@ class RescuesFromSnapshot(Broken):
         self._rescue_stale()
         return await super().claim(request)
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         self._rescue_stale()
         return await super().rescue(limit)
 
@@ -179,7 +179,7 @@ class NeverCountsCrashes(Broken):
         self._absolve()
         return await super().claim(request)
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         self._absolve()
         return await super().rescue(limit)
 
@@ -208,10 +208,10 @@ class RescuesLate(Broken):
             return await super().claim(request)
         finally:
             for job in list(self._book.leases):
-                leases.put(job, job.leased_until or 0)
+                leases.push(job, job.leased_until or 0)
             self._book.leases = leases
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         with self._verb() as book:
             return settlements.rescue(book, self._clock.now() - 3 * SECOND, limit)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.faults.simulation.loop import SimulatedLoop, Timeline
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.memory import MemoryStore
-from tidewheel.stores.wakeups import LocalWakeups
+from tidewheel.stores.wakeups import WakeupSubscription
 
 VERBS = frozenset({
     "open", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
@@ -146,7 +146,7 @@ class LossyStore:
         return DistantWakeups(self._network, self._weather, topics, finished)
 
 
-class DistantWakeups(LocalWakeups):
+class DistantWakeups(WakeupSubscription):
     """A subscription over the network. The worker's own nudge takes no such way."""
 
     def __init__(
@@ -165,7 +165,7 @@ class DistantWakeups(LocalWakeups):
         self._ear.detach()
 
 
-class _Ear(LocalWakeups):
+class _Ear(WakeupSubscription):
     """The store's end of a subscription."""
 
     def __init__(self, wakeups: DistantWakeups, network: Network, weather: Weather) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.faults.simulation.connection import Weather
 from tests.faults.simulation.process import Process
-from tidewheel.verification.history import ClockStepped, StoreCame, StoreLeft
+from tidewheel.verification.history import ClockStepped, StoreReachable, StoreUnreachable
 
 if TYPE_CHECKING:
     from tests.faults.simulation.producers import Producer
@@ -105,13 +105,13 @@ class Faults:
         weather.cut, weather.refuses = True, self._chance.random() < 0.5
         weather.hang = self._chance.choice((0.0, 0.2))
         weather.cut_from = name
-        world.keep(StoreLeft(at=world.timeline.now, by=name))
+        world.keep(StoreUnreachable(at=world.timeline.now, process=name))
         world.timeline.after(seconds, lambda: self._end_cut(weather))
 
     def _end_cut(self, weather: Weather) -> None:
         if weather.cut:
             weather.cut = False
-            self._world.keep(StoreCame(at=self._world.timeline.now, by=weather.cut_from))
+            self._world.keep(StoreReachable(at=self._world.timeline.now, process=weather.cut_from))
 
     def _rain(self) -> None:
         """Messages get lost, for one process or for all."""

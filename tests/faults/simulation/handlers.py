@@ -9,7 +9,7 @@ from tests.faults.simulation.process import here
 from tidewheel import Cancel, Context, Fail, RetryAfter, Snooze, Tidewheel
 from tidewheel.core.retry import Retry
 from tidewheel.tasks.registry import Registry
-from tidewheel.verification.history import Ended, Started, Trouble
+from tidewheel.verification.history import FaultInjected, HandlerEnded, HandlerStarted
 
 TASKS = ("alpha", "beta", "gamma")
 
@@ -21,13 +21,15 @@ class Mishap(Exception):
 async def act(ctx: Context, plan: str, seconds: float) -> None:
     """Do it, and write down when it began and how it ended."""
     process, job_id, fence = here(), ctx.job.id, ctx.fence
-    process.write(Started(at=process.now(), by=process.name, id=job_id, fence=fence))
+    process.write(HandlerStarted(at=process.now(), process=process.name, id=job_id, fence=fence))
     well = False
     try:
         await _follow(ctx, plan, seconds)
         well = True
     finally:
-        process.write(Ended(at=process.now(), by=process.name, id=job_id, fence=fence, well=well))
+        process.write(
+            HandlerEnded(at=process.now(), process=process.name, id=job_id, fence=fence, succeeded=well)
+        )
 
 
 async def _follow(ctx: Context, plan: str, seconds: float) -> None:
@@ -38,13 +40,13 @@ async def _follow(ctx: Context, plan: str, seconds: float) -> None:
         case "at once":
             pass
         case "block":
-            process.write(Trouble(at=process.now(), by=process.name, kind="blocks"))
+            process.write(FaultInjected(at=process.now(), process=process.name, kind="blocks"))
             await process.main.block(seconds)
         case "ignore":
             await _ignore_cancellation(seconds)
         case "kill":
             await asyncio.sleep(seconds)
-            process.write(Trouble(at=process.now(), by=process.name, kind="killed by its job"))
+            process.write(FaultInjected(at=process.now(), process=process.name, kind="killed by its job"))
             process.kill()
             await asyncio.Event().wait()  # not one more instruction
         case "err":

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from tests.faults.simulation.loop import SimulatedLoop, Timeline
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.verification.history import Died, Event, Froze, Thawed
-from tidewheel.worker.lease_keeper import Keeper, OnDeath
+from tidewheel.verification.history import Event, ProcessEnded, ProcessFrozen, ProcessResumed
+from tidewheel.worker.lease_keeper import LeaseKeeper, OnDeath
 
 EPOCH = 1_767_225_600 * MICROSECONDS
 """When simulated time begins, by the store's clock: the first of January 2026."""
@@ -79,7 +79,7 @@ class Process:
     def kill(self) -> None:
         """As by SIGKILL: not one more instruction of it is run, no ``finally`` either."""
         if self.alive:
-            self.write(Died(at=self.now(), by=self.name))
+            self.write(ProcessEnded(at=self.now(), process=self.name))
             self.alive = False
             self.main.drop()
             self.keeper.drop()
@@ -88,12 +88,12 @@ class Process:
     def freeze(self) -> None:
         """As by SIGSTOP, or a laptop's lid."""
         if self.alive and not self.frozen:
-            self.write(Froze(at=self.now(), by=self.name))
+            self.write(ProcessFrozen(at=self.now(), process=self.name))
             self.frozen = self.main.frozen = self.keeper.frozen = True
 
     def thaw(self) -> None:
         if self.alive and self.frozen:
-            self.write(Thawed(at=self.now(), by=self.name))
+            self.write(ProcessResumed(at=self.now(), process=self.name))
             self.frozen = self.main.frozen = self.keeper.frozen = False
 
     def bury(self) -> None:
@@ -103,9 +103,9 @@ class Process:
 
 
 class SimulatedThread:
-    """In the place of ``KeeperThread``: the keeper on the other loop of the process that starts it."""
+    """In the place of ``LeaseKeeperThread``: the keeper on the other loop of the process that starts it."""
 
-    def __init__(self, keeper: Keeper, on_death: OnDeath) -> None:
+    def __init__(self, keeper: LeaseKeeper, on_death: OnDeath) -> None:
         self._keeper = keeper
         self._on_death = on_death
         self._process = here()

@@ -12,7 +12,7 @@ import msgspec
 from tests.faults.simulation.handlers import TASKS
 from tidewheel.core.model import JobFilter, NewJob
 from tidewheel.errors import StoreError
-from tidewheel.verification.history import Listed
+from tidewheel.verification.history import JobsListed
 
 if TYPE_CHECKING:
     from tests.faults.simulation.world import World
@@ -83,7 +83,7 @@ class Producer:
             return
         process = self.process
         ids = [job.id for job in page.items]
-        process.write(Listed(at=process.now(), by=process.name, tenant=tenant, ids=ids))
+        process.write(JobsListed(at=process.now(), process=process.name, tenant=tenant, ids=ids))
 
     def _id(self) -> UUID:
         return UUID(int=self._chance.getrandbits(128), version=4)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tidewheel.verification.history import Event
-from tidewheel.verification.job_histories import Book, Lease, Life, Span
+from tidewheel.verification.job_histories import HistoryIndex, JobHistory, LeaseHistory, Outage
 
 TICK = 0.5
 """How often the keeper looks at least."""
@@ -35,72 +35,82 @@ class Known:
 
 def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
     """What a worker did with a lease that it must not, or did not though it should have."""
-    book = Book(events)
+    book = HistoryIndex(events)
     still = _still(book, known)
     connected: dict[str, float] = {}  # keepers, by when the store had first answered them
     for _, lease in book.leases:
         for extension in lease.extensions:
             if extension.kept is not None and extension.answered is not None:
-                connected[lease.by] = min(extension.answered, connected.get(lease.by, extension.answered))
-    frozen = {span.by for span in book.frozen}
+                connected[lease.process] = min(
+                    extension.answered, connected.get(lease.process, extension.answered)
+                )
+    frozen = {span.process for span in book.freezes}
     for life, lease in book.leases:
         yield from _started_late(life, lease)
         plan = known.plans.get(life.id)
         if known.stalls or plan == "ignore":
             continue
         if plan != "block":
-            yield from _stopped_late(life, lease, connected.get(lease.by), still)
-        steady = lease.by in known.well_connected and lease.by not in frozen and not book.clock_stepped
+            yield from _stopped_late(life, lease, connected.get(lease.process), still)
+        steady = (
+            lease.process in known.well_connected and lease.process not in frozen and not book.clock_stepped
+        )
         if steady and life.id not in known.impatient:
             yield from _lost_for_no_reason(life, lease)
 
 
-def _still(book: Book, known: Known) -> list[Span]:
+def _still(book: HistoryIndex, known: Known) -> list[Outage]:
     """When the event loop of a process did not run: it was frozen, or some handler blocked it."""
-    spans = list(book.frozen)
+    spans = list(book.freezes)
     for life, lease in book.leases:
         if known.plans.get(life.id) == "block":
             ends = [end for end, _ in lease.ended] or [float("inf")]
-            spans += [Span(lease.by, start, ends[-1]) for start in lease.started]
+            spans += [Outage(lease.process, start, ends[-1]) for start in lease.started]
     return sorted(spans, key=lambda span: span.end)
 
 
-def _started_late(life: Life, lease: Lease) -> Iterator[str]:
+def _started_late(life: JobHistory, lease: LeaseHistory) -> Iterator[str]:
     """No handler starts under a lease that is over for all its worker knows."""
     for start in lease.started:
         late = start - _known_end(lease, start)
         if late >= 0:
-            yield f"started late: {lease.by} started job {life.id} {late:.3f} s after its lease had ended"
+            yield (
+                f"started late: {lease.process} started job {life.id} {late:.3f} s after its lease had ended"
+            )
 
 
-def _stopped_late(life: Life, lease: Lease, connected: float | None, still: list[Span]) -> Iterator[str]:
+def _stopped_late(
+    life: JobHistory, lease: LeaseHistory, connected: float | None, still: list[Outage]
+) -> Iterator[str]:
     """A handler that obeys does not run on for long after its lease, whatever the store does."""
     for end, _ in lease.ended:
         due = _known_end(lease, end)
         for span in still:
-            if span.by == lease.by and span.begin <= end and span.end >= due:
+            if span.process == lease.process and span.begin <= end and span.end >= due:
                 due = span.end  # from then on it can be stopped
         late = end - due
         # For an answer of the store the keeper waits that long; for its connection, before that.
         patience = max(lease.seconds / 4, 0.0 if connected is not None and connected < end else OPENING)
         if late > TICK + patience + 0.001:
-            yield f"stopped late: {lease.by} ran job {life.id} for {late:.3f} s after its lease had ended"
+            yield (
+                f"stopped late: {lease.process} ran job {life.id} for {late:.3f} s after its lease had ended"
+            )
 
 
-def _lost_for_no_reason(life: Life, lease: Lease) -> Iterator[str]:
+def _lost_for_no_reason(life: JobHistory, lease: LeaseHistory) -> Iterator[str]:
     """A worker that runs and reaches the store keeps its jobs, also when a handler blocks its event loop."""
-    if not lease.started or life.cancellings:
+    if not lease.started or life.cancel_calls:
         return
     # An extension may be overtaken by the settlement, and is then refused with good reason.
-    given_up = min((one.sent for one in lease.settlings), default=float("inf"))
+    given_up = min((one.sent for one in lease.settle_calls), default=float("inf"))
     refused = [one.answered for one in lease.extensions if one.kept is False and one.answered is not None]
     if any(answered < given_up for answered in refused):
-        yield f"lost for no reason: {lease.by} lost job {life.id} though nothing was wrong with it"
-    elif any(one.accepted is False for one in lease.settlings):
-        yield f"lost for no reason: the outcome of job {life.id} was refused to {lease.by}"
+        yield f"lost for no reason: {lease.process} lost job {life.id} though nothing was wrong with it"
+    elif any(one.accepted is False for one in lease.settle_calls):
+        yield f"lost for no reason: the outcome of job {life.id} was refused to {lease.process}"
 
 
-def _known_end(lease: Lease, now: float) -> float:
+def _known_end(lease: LeaseHistory, now: float) -> float:
     """When its holder must think that the lease ends, by what it had heard by then."""
     heard = (one for one in lease.extensions if one.kept and one.answered is not None and one.answered <= now)
-    return max([lease.asked, *(one.sent for one in heard)]) + lease.seconds
+    return max([lease.claimed_at, *(one.sent for one in heard)]) + lease.seconds

@@ -29,7 +29,7 @@ class Tally:
         self.simulated_seconds += outcome.seconds
         self.steps += outcome.steps
         self.contents.update(outcome.report.counts)
-        self.contents.update({f"fault: {kind}": n for kind, n in outcome.report.troubles.items()})
+        self.contents.update({f"fault: {kind}": n for kind, n in outcome.report.faults.items()})
         if not outcome.good:
             self.failures.append((outcome.seed, describe(outcome)))
 

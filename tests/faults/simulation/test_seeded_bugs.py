@@ -9,8 +9,8 @@ import pytest
 from tests.faults.simulation import process, world
 from tests.faults.simulation.broken_stores import BUGS, Broken, RefusesExtensions
 from tests.faults.simulation.world import Outcome, simulate
-from tidewheel.worker.active_jobs import Held
-from tidewheel.worker.lease_keeper import Keeper
+from tidewheel.worker.active_jobs import ActiveJob
+from tidewheel.worker.lease_keeper import LeaseKeeper
 
 MOST_SEEDS = 150
 """A bug that hides for longer than that would need better faults."""
@@ -39,20 +39,20 @@ def test_a_keeper_on_the_workers_own_loop_is_found(monkeypatch: pytest.MonkeyPat
 def test_a_keeper_that_does_not_watch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers run on long after their leases; with the watchdog none does in the same schedule."""
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "_watch", lambda _: None)
+        patch.setattr(LeaseKeeper, "_stop_expired", lambda _: None)
         seed = _first(lambda outcome: _breaks(outcome, "stopped late"), RefusesExtensions)
     assert not _breaks(simulate(seed, RefusesExtensions), "stopped late")
 
 
 def test_a_worker_that_counts_leases_from_their_arrival_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store began to count when it granted them: on a slow network they end before the worker thinks."""
-    since = Held.since.__func__  # type: ignore[attr-defined]
+    since = ActiveJob.from_claim.__func__  # type: ignore[attr-defined]
 
-    def from_now(job_class: type[Held], sent: float, job: object, task: object) -> Held:
+    def from_now(job_class: type[ActiveJob], sent: float, job: object, task: object) -> ActiveJob:
         del sent
         return since(job_class, process.here().clock.monotonic(), job, task)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(Held, "since", classmethod(from_now))
+    monkeypatch.setattr(ActiveJob, "from_claim", classmethod(from_now))
     _first(lambda outcome: _breaks(outcome, "started late"))
 
 

@@ -30,8 +30,15 @@ from tidewheel.schedules.scheduler import Scheduler as ScheduleRunner
 from tidewheel.settings import Settings
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.protocol import Store
-from tidewheel.verification.checker import Report, Violation, check
-from tidewheel.verification.history import Counted, Event, Quiet, Stored, Trouble, encode
+from tidewheel.verification.checker import CheckReport, Violation, check_history
+from tidewheel.verification.history import (
+    Event,
+    FaultInjected,
+    JobsCounted,
+    StoredJob,
+    WorkloadDrained,
+    encode,
+)
 from tidewheel.verification.recording_store import RecordingStore
 from tidewheel.worker import Worker
 
@@ -50,7 +57,7 @@ class Outcome:
 
     seed: int
     events: list[Event]
-    report: Report
+    report: CheckReport
     problems: list[str]  # which no rule is about: something died, hung, or is inconsistent
     steps: int
     seconds: float  # simulated
@@ -103,7 +110,7 @@ class World:
             print(f"{event.at:10.6f} {encode(event)}")
 
     def trouble(self, kind: str) -> None:
-        self.keep(Trouble(at=self.timeline.now, kind=kind))
+        self.keep(FaultInjected(at=self.timeline.now, kind=kind))
 
     def report(self, problem: str) -> None:
         self.problems.append(problem)
@@ -179,7 +186,7 @@ class World:
         for job in network.store._book.jobs.values():
             error = job.error_summary
             self.keep(
-                Stored(
+                StoredJob(
                     at=now,
                     id=job.id,
                     topic=job.topic,
@@ -198,10 +205,10 @@ class World:
         for topic in topics:
             states = ("pending", "running", "completed", "failed", "cancelled")
             counts = {state: getattr(topic, state) for state in states}
-            self.keep(Counted(at=now, topic=topic.topic, states=counts))
+            self.keep(JobsCounted(at=now, topic=topic.topic, states=counts))
         damage, _ = network._carry_out("check", (), {})
         self.problems += damage
-        self.keep(Quiet(at=now))
+        self.keep(WorkloadDrained(at=now))
 
     def broken_promises(self) -> list[str]:
         jobs = self.network.store._book.jobs.values()
@@ -308,7 +315,7 @@ def simulate(seed: int, make_store: MakeStore | None = None, *, trace: bool = Fa
             except TooManySteps as error:
                 world.report(str(error))
             world.dump()
-            report = check(world.events)
+            report = check_history(world.events)
             world.problems += world.broken_promises()
         finally:
             log.removeHandler(complaints)

@@ -82,7 +82,7 @@ def payload_of(job_id: UUID, size: int = 100) -> bytes:
 
 
 async def claimed(store: SqliteStore, number: int = 1, *, lasting: bool = True) -> list[Settlement]:
-    claim = await store.claim(ClaimRequest("worker", (Lane("mail"),), number, 600, lasting=lasting))
+    claim = await store.claim(ClaimRequest("worker", (Lane("mail"),), number, 600, durable=lasting))
     return [Settlement(job.lease, Completed(RESULT)) for job in claim.jobs]
 
 

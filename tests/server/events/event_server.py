@@ -15,7 +15,7 @@ from tidewheel import SecurityContext, Tidewheel
 from tidewheel.access.caller import Caller, CallerKind
 from tidewheel.server import create_api
 from tidewheel.server.api import Api
-from tidewheel.server.api_server import ApiServer, listen
+from tidewheel.server.api_server import ApiServer, open_listener
 from tidewheel.server.problems import NOT_AUTHENTICATED, Problem
 from tidewheel.server.route import Permission
 
@@ -63,8 +63,8 @@ class Served:
         """Nothing is left of any stream: no listener, no task, no connection."""
         async with asyncio.timeout(PATIENCE):
             while (
-                self.api.broadcast.listeners
-                or self.api.broadcast.watching
+                self.api.event_broadcaster.listeners
+                or self.api.event_broadcaster.is_polling
                 or self.server.server_state.connections
                 or any(task.get_name().startswith("tidewheel-events") for task in asyncio.all_tasks())
             ):
@@ -77,10 +77,10 @@ async def served(app: Tidewheel, *, guarded: bool = False) -> AsyncIterator[Serv
     api = create_api(app)
     gate: Any = OpenGate()
     if not guarded:
-        api.gate = gate
-    with listen("127.0.0.1", 0) as listener:
+        api.authenticator = gate
+    with open_listener("127.0.0.1", 0) as listener:
         server = ApiServer(api, listener)
-        running = asyncio.create_task(server.run_here())
+        running = asyncio.create_task(server.run_on_current_loop())
         while not server.started:
             await asyncio.sleep(0.005)
         try:

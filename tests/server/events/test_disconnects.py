@@ -14,7 +14,7 @@ from tests.server.events.event_server import Served, served
 from tidewheel import SecurityContext, Tidewheel, acting_as
 from tidewheel.server import api_server
 from tidewheel.server.events import broadcaster
-from tidewheel.server.events.ring_buffer import AboutTopic, Kind
+from tidewheel.server.events.ring_buffer import EventKind, TopicSubject
 from tidewheel.server.routes import event_routes
 
 REQUEST = b"GET /api/jobs/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer root\r\n\r\n"
@@ -31,11 +31,11 @@ def connect(*, receive_buffer: int | None = None) -> socket.socket:
 
 async def begin(server: Served, client: socket.socket, request: bytes = REQUEST) -> None:
     loop = asyncio.get_running_loop()
-    already = len(server.api.broadcast.listeners)
+    already = len(server.api.event_broadcaster.listeners)
     await loop.sock_connect(client, ("127.0.0.1", server.port))
     await loop.sock_sendall(client, request)
     async with asyncio.timeout(PATIENCE):
-        while len(server.api.broadcast.listeners) == already:
+        while len(server.api.event_broadcaster.listeners) == already:
             await asyncio.sleep(0.005)
 
 
@@ -48,8 +48,10 @@ def reset(client: socket.socket) -> None:
 def flood(server: Served, number: int = 5000) -> None:
     """More events than all buffers between here and a client hold."""
     for index in range(number):
-        server.api.broadcast.ring.add(AboutTopic(None, f"t{index}"), Kind.TOPIC, b'"%s"' % (b"x" * 500))
-    server.api.broadcast._tell()
+        server.api.event_broadcaster.ring.add(
+            TopicSubject(None, f"t{index}"), EventKind.TOPIC, b'"%s"' % (b"x" * 500)
+        )
+    server.api.event_broadcaster._wake_listeners()
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half close"])
@@ -58,7 +60,7 @@ async def test_a_client_that_goes_is_noticed_at_once(server: Served, how: str) -
     clients = [connect() for _ in range(5)]
     for client in clients:
         await begin(server, client)
-    assert server.api.broadcast.watching
+    assert server.api.event_broadcaster.is_polling
     for client in clients:
         if how == "reset":
             reset(client)
@@ -75,7 +77,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given time, and then its connection ends whatever it has not taken; others are not held up."""
-    monkeypatch.setattr(event_routes, "WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(event_routes, "WRITE_TIMEOUT_SECONDS", 0.3)
     stuck = connect(receive_buffer=4096)
     await begin(server, stuck)
     async with server.listen() as reader:
@@ -83,7 +85,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(
         for _ in range(5000):
             await reader.event()
         async with asyncio.timeout(PATIENCE):
-            while len(server.api.broadcast.listeners) > 1:
+            while len(server.api.event_broadcaster.listeners) > 1:
                 await asyncio.sleep(0.01)
         assert len(server.server.server_state.connections) == 1
     await server.until_nobody_listens()
@@ -96,7 +98,7 @@ async def test_a_request_that_follows_too_early_leaves_nothing_behind(
     """The server reads nothing more from such a client, so only a write tells that it has gone."""
     for module in (broadcaster, event_routes):
         monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "HEARTBEAT_CHECK_SECONDS", 0.05)
     client = connect()
     await begin(server, client, REQUEST + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     client.close()
@@ -118,7 +120,7 @@ async def test_a_quiet_stream_gets_heartbeats(server: Served, monkeypatch: pytes
     """With the place in the ring, so that it can be resumed from there."""
     for module in (broadcaster, event_routes):
         monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "HEARTBEAT_CHECK_SECONDS", 0.05)
     async with server.listen({"topic": "mine"}) as client:
         first = client.last_id
         await server.app.enqueue("other")
@@ -178,13 +180,15 @@ async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch
         async with server.listen({"job": jobs[0]}, who="acme") as again:
             assert again.status == 200
         await server.until_nobody_listens()
-        counts = server.api.broadcast
+        counts = server.api.event_broadcaster
         assert [*counts._by_tenant, *counts._jobs_by_tenant, *counts._by_credential] == []
 
 
 async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     """All streams end at once and in order, and one that cannot is cut: nobody is waited for."""
-    monkeypatch.setattr(api_server, "LAST_SECONDS", 60.0)  # so that it is not the server that ends them
+    monkeypatch.setattr(
+        api_server, "SHUTDOWN_GRACE_SECONDS", 60.0
+    )  # so that it is not the server that ends them
     async with Tidewheel("memory://") as app:
         async with served(app) as server:
             stuck = connect(receive_buffer=4096)
@@ -197,10 +201,10 @@ async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch)
             server.server.stop()
             for client in clients:
                 assert await client.rest() == []
-                assert client.comments == [broadcaster.GOOD_BYE]
+                assert client.comments == [broadcaster.SHUTDOWN_REASON]
                 await client.__aexit__()
             async with asyncio.timeout(PATIENCE):
-                while server.api.broadcast.listeners:
+                while server.api.event_broadcaster.listeners:
                     await asyncio.sleep(0.01)
             assert not server.server.force_exit
         stuck.close()
@@ -213,6 +217,6 @@ async def test_asking_for_the_headers_alone_opens_no_stream(server: Served) -> N
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
     assert head.startswith(b"HTTP/1.1 200")
     assert b"text/event-stream" in head
-    assert not server.api.broadcast.listeners
+    assert not server.api.event_broadcaster.listeners
     writer.close()
     await writer.wait_closed()

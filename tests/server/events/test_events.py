@@ -11,7 +11,7 @@ from tests.server.events.event_server import Served, Told
 from tidewheel import Job, TopicStats
 from tidewheel.core.model import ClaimRequest, Completed, JobError, Lane, Outcome, Retried, Settlement
 from tidewheel.server.events import change_poller
-from tidewheel.server.events.ring_buffer import Ring
+from tidewheel.server.events.ring_buffer import EventRing
 
 BOOM = JobError("boom", "it broke")
 
@@ -21,7 +21,7 @@ async def finish(server: Served, topic: str, outcome: Outcome | None = None) -> 
     store = server.app.store
     claim = await store.claim(ClaimRequest("w1", (Lane(topic),), limit=1, lease_seconds=60))
     (job,) = claim.jobs
-    await store.start([job.lease])
+    await store.mark_started([job.lease])
     assert await store.settle([Settlement(job.lease, outcome or Completed(), 0.0)]) == [True]
 
 
@@ -144,7 +144,7 @@ async def test_a_job_stream_is_resumed_without_a_gap_or_a_double(server: Served)
 
 async def test_an_id_of_another_server_means_reading_again(server: Served) -> None:
     """One reset, then on from now; also for an id that makes no sense."""
-    for last in ("000000000000-5", "nonsense", Ring().id_at(0).decode()):
+    for last in ("000000000000-5", "nonsense", EventRing().id_at(0).decode()):
         async with server.listen(last=last) as client:
             assert (await client.event()).kind == "reset"
             await server.app.enqueue("mail")
@@ -157,11 +157,11 @@ async def test_many_listeners_are_told_the_same(server: Served) -> None:
     async with asyncio.TaskGroup() as group:
         for client in clients:
             group.create_task(client.__aenter__())
-    looks = server.api.broadcast.watcher.looks
+    looks = server.api.event_broadcaster.poller.poll_count
     await server.app.enqueue("mail")
     told = await asyncio.gather(*(client.event() for client in clients))
     assert len({event.id for event in told}) == 1
-    assert server.api.broadcast.watcher.looks - looks < 10
+    assert server.api.event_broadcaster.poller.poll_count - looks < 10
     for client in clients:
         await client.__aexit__()
     await server.until_nobody_listens()
@@ -171,7 +171,7 @@ async def test_a_hint_that_comes_before_its_commit_is_not_wasted(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite rings first and commits then: who looks at once sees nothing, and has to look again."""
-    monkeypatch.setattr(change_poller, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(change_poller, "POLL_SECONDS", 600.0)
     async with server.listen() as client:
         topics = server.app.topics
         early = [await topics()]

@@ -13,8 +13,8 @@ from tidewheel import SecurityContext, Tidewheel, acting_as
 from tidewheel.core.conditions import AnyOf, Compare, ComparePayload, Comparison, Field
 from tidewheel.core.ids import new_id
 from tidewheel.server.events import broadcaster
-from tidewheel.server.events.ring_buffer import AboutTopic
-from tidewheel.server.events.subscription import View, Wish
+from tidewheel.server.events.ring_buffer import TopicSubject
+from tidewheel.server.events.subscription import JobScope, Subscription
 
 
 async def enqueue(server: Served, tenant: str, topic: str) -> str:
@@ -45,7 +45,7 @@ async def test_another_tenants_job_is_not_found(server: Served) -> None:
             assert client.status == 404
             assert client.problem["code"] == "job_not_found"
     await server.until_nobody_listens()
-    assert not server.api.broadcast.watcher._jobs
+    assert not server.api.event_broadcaster.poller._jobs
 
 
 async def test_only_superusers_choose_a_tenant_and_see_workers(server: Served) -> None:
@@ -90,8 +90,8 @@ async def test_a_rule_about_jobs_gives_jobs_and_no_counts(server: Served) -> Non
 
 async def test_keys_and_rules_decide_in_earnest(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a real key under a real rule: its topics, no others, until it is revoked."""
-    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "HEARTBEAT_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CREDENTIAL_CHECK_SECONDS", 0.1)
     rule = 'topic = "mail" && tenant = @request.auth.tenant'
     async with Tidewheel("memory://", manage_rule=rule) as app, served(app, guarded=True) as server:
         key = await app.access.create_key(tenant="acme", scopes=["read"])
@@ -109,7 +109,7 @@ async def test_keys_and_rules_decide_in_earnest(monkeypatch: pytest.MonkeyPatch)
             assert (told.data["topic"], told.data["pending"]) == ("mail", 1)
             await app.access.revoke_key(key.info.id)
             assert await client.rest() == []
-            assert client.comments == [broadcaster.NOT_GOOD]
+            assert client.comments == [broadcaster.CREDENTIAL_ENDED_REASON]
 
 
 def test_a_rule_about_topics_narrows_them() -> None:
@@ -117,13 +117,13 @@ def test_a_rule_about_topics_narrows_them() -> None:
     only = AnyOf(
         (Compare(Field.TOPIC, Comparison.EQUAL, "mail"), Compare(Field.TOPIC, Comparison.EQUAL, "sms"))
     )
-    view = View("acme", only)
-    assert view.whole_topics
-    wish = Wish(view)
-    assert wish.about_topic(AboutTopic("acme", "mail"))
-    assert not wish.about_topic(AboutTopic("acme", "other"))
-    assert not wish.about_topic(AboutTopic("other", "mail"))
-    assert not wish.about_topic(AboutTopic(None, "mail"))
+    view = JobScope("acme", only)
+    assert view.sees_whole_topics
+    wish = Subscription(view)
+    assert wish.matches_topic(TopicSubject("acme", "mail"))
+    assert not wish.matches_topic(TopicSubject("acme", "other"))
+    assert not wish.matches_topic(TopicSubject("other", "mail"))
+    assert not wish.matches_topic(TopicSubject(None, "mail"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_rule_about_topics_narrows_them() -> None:
 )
 def test_a_rule_about_jobs_leaves_no_counts(only: ComparePayload | Compare | AnyOf) -> None:
     """They would tell how many jobs there are that the caller may not see."""
-    assert not View("acme", only).whole_topics
+    assert not JobScope("acme", only).sees_whole_topics
 
 
 async def test_a_wish_that_makes_no_sense_is_refused(server: Served) -> None:
@@ -157,14 +157,14 @@ async def test_a_wish_that_makes_no_sense_is_refused(server: Served) -> None:
 
 async def test_a_revoked_key_ends_its_streams(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within seconds, with a word; others go on."""
-    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "HEARTBEAT_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CREDENTIAL_CHECK_SECONDS", 0.1)
     server.gate.admit("acme", SecurityContext("acme"))
     server.gate.admit("beta", SecurityContext("beta"))
     async with server.listen(who="acme") as revoked, server.listen(who="beta") as other:
         del server.gate.callers["acme"]
         assert await revoked.rest() == []
-        assert revoked.comments == [broadcaster.NOT_GOOD]
+        assert revoked.comments == [broadcaster.CREDENTIAL_ENDED_REASON]
         await enqueue(server, "beta", "t")
         assert (await other.event()).kind == "topic"
 
@@ -173,8 +173,8 @@ async def test_a_key_that_sees_something_else_has_to_come_again(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream shows what its caller could see when it began; when that changes it ends."""
-    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "HEARTBEAT_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CREDENTIAL_CHECK_SECONDS", 0.1)
     server.gate.admit("acme", SecurityContext("acme"))
     async with server.listen(who="acme") as client:
         server.gate.admit("acme", SecurityContext("beta"))
@@ -183,8 +183,8 @@ async def test_a_key_that_sees_something_else_has_to_come_again(
 
 async def test_a_store_that_is_away_ends_no_stream(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a key is good cannot be told then; listeners are told of the trouble, and of its end."""
-    monkeypatch.setattr(broadcaster, "PULSE_SECONDS", 0.05)
-    monkeypatch.setattr(broadcaster, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(broadcaster, "HEARTBEAT_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "CREDENTIAL_CHECK_SECONDS", 0.1)
     asked = asyncio.Event()
 
     async def away(*_: object, **__: object) -> None:

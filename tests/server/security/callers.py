@@ -15,12 +15,12 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tidewheel.access.api_keys import PREFIX
+from tidewheel.access.api_keys import KEY_PREFIX
 from tidewheel.access.caller import DEFAULT_SCOPES, Scope
 from tidewheel.app import Tidewheel
 from tidewheel.core.clock import MICROSECONDS
 from tidewheel.core.model import ROOT_TENANT
-from tidewheel.server.authentication import COOKIE
+from tidewheel.server.authentication import SESSION_COOKIE
 from tidewheel.testing.clock import FrozenClock
 
 ACME: Final = "acme"
@@ -78,7 +78,7 @@ def _impostors(app: Tidewheel, published: PublishedKey) -> Iterator[Caller]:
         "nonsense": bearer("nonsense"),
         "an empty bearer": bearer(""),
         "basic": {"authorization": "Basic " + base64.b64encode(SUPERUSER.encode()).decode()},
-        "an invented key": bearer(f"{PREFIX}{'0' * 16}_{'A' * 43}"),
+        "an invented key": bearer(f"{KEY_PREFIX}{'0' * 16}_{'A' * 43}"),
         "a token signed by none": bearer(_unsigned(claims)),
         "a token of the public key as a secret": bearer(_confused(claims, public, published.kid)),
         "a token of a stranger's key": bearer(
@@ -89,7 +89,7 @@ def _impostors(app: Tidewheel, published: PublishedKey) -> Iterator[Caller]:
         "a token without an end": bearer(jwt.encode(without_end, JWT_SECRET, "HS256")),
         "a token without a tenant": bearer(jwt.encode({"exp": now + 3600}, JWT_SECRET, "HS256")),
         "an expired token": bearer(jwt.encode({**claims, "exp": now - 60}, JWT_SECRET, "HS256")),
-        "an invented cookie": {"cookie": f"{COOKIE}=eyJ9.AAAA", "x-csrf-token": "AAAA"},
+        "an invented cookie": {"cookie": f"{SESSION_COOKIE}=eyJ9.AAAA", "x-csrf-token": "AAAA"},
     }
     for name, headers in shown.items():
         yield Caller(name, headers, known=False)
@@ -110,7 +110,11 @@ async def _former(app: Tidewheel, clock: FrozenClock) -> tuple[Caller, ...]:
         Caller("a revoked key", bearer(revoked.key), known=False),
         Caller("a key with another secret", bearer(wrong.key[:-43] + "A" * 43), known=False),
         Caller("half a key", bearer(wrong.key[:-1]), known=False),
-        Caller("an ended session", {"cookie": f"{COOKIE}={ended.value}", "x-csrf-token": ended.csrf}, False),
+        Caller(
+            "an ended session",
+            {"cookie": f"{SESSION_COOKIE}={ended.value}", "x-csrf-token": ended.csrf},
+            False,
+        ),
     )
 
 
@@ -155,7 +159,7 @@ def _tokens(app: Tidewheel, published: PublishedKey) -> Iterator[Caller]:
 async def _sessions(app: Tidewheel) -> tuple[Caller, ...]:
     session = await app.access.log_in(*SUPERUSER.split(":"))
     other = await app.access.log_in(*SUPERUSER.split(":"))
-    cookie = {"cookie": f"theme=dark; {COOKIE}={session.value}"}
+    cookie = {"cookie": f"theme=dark; {SESSION_COOKIE}={session.value}"}
     good = {**cookie, "x-csrf-token": session.csrf}
 
     def one(name: str, headers: Headers, *, forged: bool = False) -> Caller:

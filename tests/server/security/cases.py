@@ -16,7 +16,7 @@ import msgspec
 from tests.server.security.callers import SUPERUSER
 from tests.server.security.world import ACMES, NOBODYS_ID, OWNERS, TARGETS, Target, World
 from tidewheel.server.route import Route
-from tidewheel.server.routes import EVERYTHING
+from tidewheel.server.routes import ROUTES_WITH_UI
 from tidewheel.server.routes.bulk_routes import BulkBody
 from tidewheel.server.routes.copy_routes import CopyBody
 from tidewheel.server.routes.enqueue_routes import EnqueueBody, EnqueueManyBody
@@ -171,7 +171,7 @@ class Case:
         return body, headers
 
 
-def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
+def cases(routes: tuple[Route, ...] = ROUTES_WITH_UI) -> Iterator[Case]:
     """All of them."""
     for route in routes:
         if route.body is not None and route.body not in BODIES:
@@ -196,7 +196,7 @@ def cases(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
                 yield from (Case(route, path, job=target, query="?job={id}") for target in TARGETS)
 
 
-def meetings(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
+def meetings(routes: tuple[Route, ...] = ROUTES_WITH_UI) -> Iterator[Case]:
     """Every way to meet a job by making another one: keys that are kept or replaced, ``after``, copies."""
     for route in routes:
         match route.name:
@@ -224,7 +224,7 @@ def meetings(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
                 )
 
 
-def sayings(routes: tuple[Route, ...] = EVERYTHING) -> Iterator[Case]:
+def sayings(routes: tuple[Route, ...] = ROUTES_WITH_UI) -> Iterator[Case]:
     """Every spelling of what an enqueue rule may forbid."""
     for route in routes:
         if route.name == "enqueue":

@@ -95,9 +95,9 @@ def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
         return _session(case, caller)
     if caller.known is False:
         return Expected.NOT_AUTHENTICATED
-    if caller.forged and route.changes:
+    if caller.forged and route.is_mutation:
         return Expected.FORGED
-    scope = _SCOPES.get(route.permission) or (Scope.MANAGE if route.changes else Scope.READ)
+    scope = _SCOPES.get(route.permission) or (Scope.MANAGE if route.is_mutation else Scope.READ)
     if caller.superuser:
         return Expected.DONE if scope in caller.scopes else Expected.NOT_PERMITTED
     if caller.known is None:
@@ -112,7 +112,7 @@ def admitted(rules: Rules, case: Case, caller: Caller) -> Expected:
 
 def _about_all_jobs(case: Case, caller: Caller) -> bool:
     """Whether it would tell of jobs that the caller's row filter hides, in sums of all jobs."""
-    if case.route.stream and case.job is None:
+    if case.route.streams and case.job is None:
         return caller.user is not None  # counts of topics are of everybody's jobs
     return case.path in OF_ALL_JOBS and (caller.user is not None or caller.topic is not None)
 

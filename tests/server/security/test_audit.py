@@ -25,7 +25,7 @@ async def test_details_of_any_size_neither_stop_an_action_nor_its_line(
         asked = 0
         for case in cases():
             route = case.route
-            if not route.changes or route.permission in UNRECORDED or route.name == "log_out":
+            if not route.is_mutation or route.permission in UNRECORDED or route.name == "log_out":
                 continue
             if expected(Rules.CLOSED, case, caller) is not Expected.DONE:
                 continue
@@ -44,7 +44,7 @@ async def test_details_of_any_size_neither_stop_an_action_nor_its_line(
             lines = [
                 line for line in (await made.app.access.audit.lines(limit=200)).lines if line.id not in before
             ]
-            surprises.check(got.status in route.answers, case, got)
+            surprises.check(got.status in route.responses, case, got)
             surprises.check(bool(lines) and all(line.outcome == "done" for line in lines), case, lines)
             await _clean_up(made, case, job_id, got)
             asked += 1

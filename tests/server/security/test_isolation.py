@@ -28,7 +28,7 @@ from tidewheel.core.model import (
 )
 from tidewheel.server import create_api
 from tidewheel.server.api import Api
-from tidewheel.server.events.ring_buffer import AboutTopic, Kind, Ring
+from tidewheel.server.events.ring_buffer import EventKind, EventRing, TopicSubject
 from tidewheel.testing.clock import FrozenClock
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -63,7 +63,7 @@ class Queue:
         store = self.app.store
         claim = await store.claim(ClaimRequest(f"worker of {tenant}", (Lane(topic),), 1, 60.0))
         assert [job.tenant for job in claim.jobs] == [tenant]
-        await store.start([job.lease for job in claim.jobs])
+        await store.mark_started([job.lease for job in claim.jobs])
         await store.settle([Settlement(job.lease, outcome) for job in claim.jobs])
 
     async def told(self, kind: str, target: str) -> tuple[int, Any, bytes]:
@@ -120,7 +120,9 @@ async def _globex(made: Queue) -> None:
     last = await made.enqueue(GLOBEX, "reports", "ann")
     await made.app.cancel(last)
     now = await made.app.store.now()
-    await made.app.store.beat(WorkerRecord(name="globex's", host="host", pid=1, version="0", started_at=now))
+    await made.app.store.heartbeat(
+        WorkerRecord(name="globex's", host="host", pid=1, version="0", started_at=now)
+    )
     bulk = await made.app.bulk.start("cancel", {"topic": "globex-only", "tenant": GLOBEX}, actor="globex")
     assert bulk.matched
     await made.app.bulk.close()
@@ -166,10 +168,10 @@ async def test_ids_of_events_tell_nothing_of_other_tenants() -> None:
     """All events of a server have one numbering. Ids are texts of which no two are alike, whether or not
     something happened in between, so that nobody counts what happens to others.
     """
-    ring = Ring()
+    ring = EventRing()
     ids = [ring.id_at(ring.head).decode() for _ in range(50)]
     for number in range(50):
-        ring.add(AboutTopic(GLOBEX, f"topic-{number}"), Kind.TOPIC, b"{}")
+        ring.add(TopicSubject(GLOBEX, f"topic-{number}"), EventKind.TOPIC, b"{}")
         ids.append(ring.id_at(ring.head).decode())
     assert len(set(ids)) == 100
     assert len({len(one) for one in ids}) == 1
@@ -178,7 +180,7 @@ async def test_ids_of_events_tell_nothing_of_other_tenants() -> None:
         for place in range(len(one)):
             bent = one[:place] + ("A" if one[place] != "A" else "B") + one[place + 1 :]
             assert ring.position_of(bent) is None
-    assert Ring().position_of(ids[0]) is None
+    assert EventRing().position_of(ids[0]) is None
 
 
 async def test_a_leak_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.server.security.callers import SUPERUSER, PublishedKey
 from tests.server.security.client import Got, ask
 from tests.server.security.world import Rules, World, world
-from tidewheel.server.authentication import COOKIE
+from tidewheel.server.authentication import SESSION_COOKIE
 
 NAME, PASSWORD = SUPERUSER.split(":")
 
@@ -38,7 +38,7 @@ def _cookie(got: Got) -> tuple[str, set[str]]:
     text = got.header("set-cookie")
     assert text is not None
     value, *attributes = text.split("; ")
-    return value.removeprefix(f"{COOKIE}="), {one.lower() for one in attributes}
+    return value.removeprefix(f"{SESSION_COOKIE}="), {one.lower() for one in attributes}
 
 
 async def test_a_name_that_does_not_exist_is_answered_like_one_that_does(made: World) -> None:
@@ -93,10 +93,10 @@ async def test_a_sessions_cookie_is_for_this_server_alone(made: World, scheme: s
 async def test_nobody_can_give_somebody_a_session(made: World) -> None:
     """Session fixation: a value from before a login is worth nothing after it; each login has its own."""
     planted = "planted-by-somebody-else"
-    first, _ = _cookie(await _log_in(made, NAME, PASSWORD, cookie=f"{COOKIE}={planted}"))
-    second, _ = _cookie(await _log_in(made, NAME, PASSWORD, cookie=f"{COOKIE}={first}"))
+    first, _ = _cookie(await _log_in(made, NAME, PASSWORD, cookie=f"{SESSION_COOKIE}={planted}"))
+    second, _ = _cookie(await _log_in(made, NAME, PASSWORD, cookie=f"{SESSION_COOKIE}={first}"))
     assert len({planted, first, second}) == 3
-    got = await ask(made.api, "GET", "/api/jobs", headers={"cookie": f"{COOKIE}={planted}"})
+    got = await ask(made.api, "GET", "/api/jobs", headers={"cookie": f"{SESSION_COOKIE}={planted}"})
     assert got.status == 401
 
 
@@ -104,14 +104,14 @@ async def test_logging_out_ends_the_session(made: World) -> None:
     """The browser forgets the cookie; everywhere, also what was copied from it is worth nothing."""
     got = await _log_in(made, NAME, PASSWORD)
     value, _ = _cookie(got)
-    mine = {"cookie": f"{COOKIE}={value}", "x-csrf-token": got.json()["csrf_token"]}
+    mine = {"cookie": f"{SESSION_COOKIE}={value}", "x-csrf-token": got.json()["csrf_token"]}
     out = await ask(made.api, "DELETE", "/api/jobs/session", headers=mine)
     assert out.status == 204
     cleared, attributes = _cookie(out)
     assert (cleared, "max-age=0" in attributes) == ("", True)
     got = await _log_in(made, NAME, PASSWORD)
     value, _ = _cookie(got)
-    mine = {"cookie": f"{COOKIE}={value}", "x-csrf-token": got.json()["csrf_token"]}
+    mine = {"cookie": f"{SESSION_COOKIE}={value}", "x-csrf-token": got.json()["csrf_token"]}
     out = await ask(made.api, "DELETE", "/api/jobs/session?everywhere=true", headers=mine)
     assert out.status == 204
     assert (await ask(made.api, "GET", "/api/jobs", headers=mine)).status == 401
@@ -121,12 +121,12 @@ async def test_a_session_ends_with_its_time_and_with_its_password(made: World) -
     """Neither a clock that goes on nor a new password leaves an old session in place."""
     await made.app.access.create_superuser("ann", "a good password")
     value, _ = _cookie(await _log_in(made, "ann", "a good password"))
-    mine = {"cookie": f"{COOKIE}={value}"}
+    mine = {"cookie": f"{SESSION_COOKIE}={value}"}
     assert (await ask(made.api, "GET", "/api/jobs", headers=mine)).status == 200
     await made.app.access.create_superuser("ann", "another password")
     assert (await ask(made.api, "GET", "/api/jobs", headers=mine)).status == 401
     value, _ = _cookie(await _log_in(made, "ann", "another password"))
-    mine = {"cookie": f"{COOKIE}={value}"}
+    mine = {"cookie": f"{SESSION_COOKIE}={value}"}
     made.clock.advance(made.app.settings.session_seconds)
     assert (await ask(made.api, "GET", "/api/jobs", headers=mine)).status == 401
 

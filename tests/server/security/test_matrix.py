@@ -88,8 +88,8 @@ async def _meet(made: World, case: Case, caller: Caller, before: object, surpris
         after = dump(made.app.store)
         surprises.check(after == before, *what, "left something behind")
         return after
-    surprises.check(got.status in case.route.answers, *what, "should be done, and is", got)
-    if got.status in case.route.answers:
+    surprises.check(got.status in case.route.responses, *what, "should be done, and is", got)
+    if got.status in case.route.responses:
         items = got.json().get("items", [got.json()])
         surprises.check((items[-1]["id"] == str(standing)) == stands, *what, "met another job", got)
         for item in items:
@@ -107,7 +107,7 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
     what = (made.rules.name, case, caller.name)
     wanted = expected(made.rules, case, caller)
     done = wanted is Expected.DONE
-    changing = done and case.route.changes
+    changing = done and case.route.is_mutation
     job_id, key_id = NOBODYS_ID, "0" * 16
     if case.job is not None:
         fresh = changing and not case.job.gone
@@ -129,7 +129,7 @@ async def _try(made: World, case: Case, caller: Caller, before: object, surprise
     )
     status, code = wanted.value
     if done:
-        surprises.check(got.status in case.route.answers, *what, "should be done, and is", got)
+        surprises.check(got.status in case.route.responses, *what, "should be done, and is", got)
     else:
         surprises.check((got.status, got.code) == (status, code), *what, f"should be {status} {code}", got)
     if not changing:

@@ -129,7 +129,7 @@ class World:
         if target.gone:
             await self.app.delete(job.id)
         elif state == "running":
-            await self.app.store.grant(job.id, worker="hand", lease_seconds=3600)
+            await self.app.store.claim_job(job.id, worker="hand", lease_seconds=3600)
         return job.id
 
     async def make_operation(self, owner: str) -> str:

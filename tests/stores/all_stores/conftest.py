@@ -12,9 +12,10 @@ import pytest_asyncio
 from tests.servers.warm_connections import WarmConnections, warm_connections
 from tests.stores.all_stores.claim_detection import claims
 from tests.stores.all_stores.urls import EVERYWHERE, PACKED, made
+from tidewheel.stores.bounds import StoreLimits
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.postgres import job_queries as postgres_queries
-from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.stores.protocol import Store
 from tidewheel.stores.sqlite import job_queries as sqlite_queries
 from tidewheel.testing.clock import FrozenClock
 
@@ -49,7 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def never_claimed(store: PostgresStore) -> None:
-    assert not store._claimer._asked, "the test claims, and its code does not tell: see claim_detection.py"
+    assert not store._claimer._claim_count, (
+        "the test claims, and its code does not tell: see claim_detection.py"
+    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

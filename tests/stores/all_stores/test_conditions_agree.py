@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.servers.shared import recycle
 from tests.stores.all_stores.urls import PACKED, STORES, made
-from tidewheel.core.conditions import Compare, Condition, InState, Leaf, holds, leaves
+from tidewheel.core.conditions import Compare, Condition, InState, Leaf, leaves, matches
 from tidewheel.core.model import BodyFormat, Completed, Failed, JobFilter, JobRecord, Retried
 from tidewheel.stores.protocol import Store
-from tidewheel.testing.agreement.strategies import column_conditions, conditions, since
+from tidewheel.testing.agreement.strategies import column_conditions, conditions, shift_times
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import BOOM, ask, end, job, look
+from tidewheel.testing.conformance.helpers import BOOM, claim_from, get_job, job, settle_one
 
 JOBS = 60
 
@@ -56,21 +56,21 @@ class Filled:
             await self.store.enqueue([job(random.choice("abc"), **options)])
             self.clock.advance(random.choice([0, 1, 3]))
             if number % 2:
-                for claimed in (await ask(self.store, "a", "b", limit=1)).jobs:
+                for claimed in (await claim_from(self.store, "a", "b", limit=1)).jobs:
                     if random.random() < 0.7:
-                        await self.store.start([claimed.lease])
+                        await self.store.mark_started([claimed.lease])
                     outcome = random.choice(
                         [None, Completed(b"1"), Failed(BOOM), Retried(0, BOOM), Retried(90, BOOM)]
                     )
                     if outcome is not None:
-                        await end(self.store, claimed.lease, outcome)
-        await ask(self.store, "a", "c", limit=3)  # claimed, and not started
+                        await settle_one(self.store, claimed.lease, outcome)
+        await claim_from(self.store, "a", "c", limit=3)  # claimed, and not started
         page = await self.store.list_jobs(JobFilter(), limit=JOBS)
-        self.records = [await look(self.store, item.id) for item in page.items]
+        self.records = [await get_job(self.store, item.id) for item in page.items]
 
     async def agrees(self, condition: Condition) -> None:
-        wanted = since(condition, self.start)
-        told = [record.id for record in self.records if holds(wanted, record, self.clock.now())]
+        wanted = shift_times(condition, self.start)
+        told = [record.id for record in self.records if matches(wanted, record, self.clock.now())]
         page = await self.store.list_jobs(JobFilter(condition=wanted), limit=JOBS)
         assert [item.id for item in page.items] == told
         count = await self.store.count(JobFilter(condition=wanted))

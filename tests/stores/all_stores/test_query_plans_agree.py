@@ -27,6 +27,7 @@ from tidewheel.core.model import (
     Cancelled,
     ClaimRequest,
     Completed,
+    DerivedState,
     Failed,
     JobFilter,
     Lane,
@@ -34,7 +35,6 @@ from tidewheel.core.model import (
     Outcome,
     Retried,
     Settlement,
-    Shown,
     State,
 )
 from tidewheel.stores import query_plan
@@ -110,7 +110,7 @@ def _filters(moments: list[int]) -> list[JobFilter]:
     early, late = moments[15], moments[40]
     times = [(None, None), (early, None), (None, early), (early, late)]
     combined = product(
-        [None, "a", "b", "none"], [None, "x", "nobody"], [None, "root", "tiny"], [None, *State, *Shown]
+        [None, "a", "b", "none"], [None, "x", "nobody"], [None, "root", "tiny"], [None, *State, *DerivedState]
     )
     filters = [
         JobFilter(topic=topic, task=task, tenant=tenant, state=state)
@@ -120,15 +120,15 @@ def _filters(moments: list[int]) -> list[JobFilter]:
         JobFilter(topic=topic, tenant=tenant, state=state, correlation_id=correlation, created_after=after,
                   created_before=before)
         for topic, tenant, state, correlation, (after, before) in product(
-            [None, "a"], [None, "acme"], [None, State.PENDING, State.FAILED, Shown.DELAYED], [None, "c"],
-            times,
+            [None, "a"], [None, "acme"], [None, State.PENDING, State.FAILED, DerivedState.DELAYED],
+            [None, "c"], times,
         )
     ]  # fmt: skip
     conditions: list[Condition] = [
         _either(Field.TOPIC, "a", "none"),
         _either(Field.KEY, "k", "none"),
         AnyOf((InState(State.FAILED), InState(State.CANCELLED))),
-        AnyOf((InState(State.RUNNING), InState(Shown.RETRYING))),
+        AnyOf((InState(State.RUNNING), InState(DerivedState.RETRYING))),
         AllOf((_either(Field.TOPIC, "b", "c"), Not(InState(State.COMPLETED)))),
         AnyOf((Compare(Field.TASK, Comparison.EQUAL, "x"), InState(State.FAILED))),
         AllOf((InState(State.FAILED), Not(InState(State.FAILED)))),

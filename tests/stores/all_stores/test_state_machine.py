@@ -35,7 +35,7 @@ def a_verb_that_does_nothing(store: Store) -> None:
 
     async def twisted(worker: WorkerRecord) -> None: ...
 
-    store.beat = twisted  # type: ignore[method-assign]
+    store.heartbeat = twisted  # type: ignore[method-assign]
 
 
 def two_in_memory(twist: Twist) -> type[StoresAgree]:

@@ -11,17 +11,17 @@ import pytest
 
 from tests.servers import PostgresServer
 from tidewheel import Tidewheel
-from tidewheel.admin.reports.findings import said
+from tidewheel.admin.reports.findings import describe_health_finding
 from tidewheel.errors import NotOpen, StoreError
-from tidewheel.stores import Scratch, make_scratch
+from tidewheel.stores import TemporaryStore, make_temporary_store
 from tidewheel.stores.postgres.location import parse_url as parse_postgres
-from tidewheel.stores.postgres.temporary_store import PostgresScratch
+from tidewheel.stores.postgres.temporary_store import PostgresTemporaryStore
 from tidewheel.stores.sqlite.location import parse_url as parse_sqlite
-from tidewheel.stores.sqlite.temporary_store import SqliteScratch
-from tidewheel.stores.temporary_store import MemoryScratch
+from tidewheel.stores.sqlite.temporary_store import SqliteTemporaryStore
+from tidewheel.stores.temporary_store import MemoryTemporaryStore
 
 
-async def use(scratch: Scratch) -> None:
+async def use(scratch: TemporaryStore) -> None:
     """What its users do: an app with a job in it."""
     async with Tidewheel(scratch.url) as app:
         await app.enqueue("mail")
@@ -55,9 +55,9 @@ async def traces(url: str, tmp_path: Path) -> list[str]:
 
 async def test_it_is_a_store_that_goes_with_all_that_is_in_it(url: str, tmp_path: Path) -> None:
     """Files, their companions, the schema."""
-    async with make_scratch(url) as scratch:
+    async with make_temporary_store(url) as scratch:
         await use(scratch)
-        for time in (await scratch.round_trip(), await scratch.commit()):
+        for time in (await scratch.measure_round_trip(), await scratch.measure_commit()):
             assert time is None or time > 0
     assert await traces(url, tmp_path) == []
 
@@ -66,7 +66,7 @@ async def test_it_goes_when_its_user_fails(url: str, tmp_path: Path) -> None:
     """And the error is passed on."""
 
     async def fail() -> None:
-        async with make_scratch(url) as scratch:
+        async with make_temporary_store(url) as scratch:
             await use(scratch)
             raise ZeroDivisionError
 
@@ -79,7 +79,11 @@ async def test_it_goes_when_its_user_is_cancelled_while_it_is_being_removed(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Ctrl-C in the last moment must not keep what was about to go."""
-    kinds: dict[str, Any] = {"memory": MemoryScratch, "sqlite": SqliteScratch, "postgresql": PostgresScratch}
+    kinds: dict[str, Any] = {
+        "memory": MemoryTemporaryStore,
+        "sqlite": SqliteTemporaryStore,
+        "postgresql": PostgresTemporaryStore,
+    }
     kind = kinds[url.partition(":")[0]]
     remove = kind.remove
     begun = asyncio.Event()
@@ -92,7 +96,7 @@ async def test_it_goes_when_its_user_is_cancelled_while_it_is_being_removed(
     monkeypatch.setattr(kind, "remove", tell)
 
     async def work() -> None:
-        async with make_scratch(url) as scratch:
+        async with make_temporary_store(url) as scratch:
             await use(scratch)
 
     working = asyncio.create_task(work())
@@ -105,7 +109,7 @@ async def test_it_goes_when_its_user_is_cancelled_while_it_is_being_removed(
 
 async def test_two_at_a_time_do_not_meet(url: str) -> None:
     """Each has a name of its own."""
-    async with make_scratch(url) as one, make_scratch(url) as other:
+    async with make_temporary_store(url) as one, make_temporary_store(url) as other:
         await use(one)
         await use(other)
 
@@ -114,7 +118,7 @@ def test_a_file_lies_beside_the_real_one_with_its_options(tmp_path: Path) -> Non
     """The same directory and durability, also where the path needs escaping."""
     directory = tmp_path / "a b?c"
     url = f"sqlite:///{tmp_path.as_posix()}/a%20b%3Fc/jobs.db?synchronous=normal&busy_timeout=7"
-    location = parse_sqlite(SqliteScratch(url).url)
+    location = parse_sqlite(SqliteTemporaryStore(url).url)
     assert Path(location.path).parent == directory
     assert Path(location.path).name.startswith("tidewheel_scratch_")
     assert (location.synchronous, location.busy_seconds) == ("NORMAL", 7.0)
@@ -122,19 +126,24 @@ def test_a_file_lies_beside_the_real_one_with_its_options(tmp_path: Path) -> Non
 
 async def test_less_than_full_durability_is_doubted(tmp_path: Path) -> None:
     """In the words of the setting."""
-    async with make_scratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as scratch:
-        assert ["synchronous is normal" in said(doubt).sentence for doubt in scratch.ground.doubts] == [True]
+    async with make_temporary_store(f"sqlite:///{tmp_path.as_posix()}/jobs.db?synchronous=normal") as scratch:
+        assert [
+            "synchronous is normal" in describe_health_finding(doubt).sentence
+            for doubt in scratch.profile.health_findings
+        ] == [True]
 
 
 def test_a_schema_replaces_that_of_the_url_and_keeps_the_rest() -> None:
     """Server, credentials and options are those of the real one; the password is not for showing."""
-    scratch = PostgresScratch("postgresql://app:s%40cret@db/shop?schema=jobs&connections=9&sslmode=require")
+    scratch = PostgresTemporaryStore(
+        "postgresql://app:s%40cret@db/shop?schema=jobs&connections=9&sslmode=require"
+    )
     location = parse_postgres(scratch.url)
     assert location.schema.startswith("tidewheel_scratch_")
     assert location.connections == 9
     assert location.dsn == "postgresql://app:s%40cret@db/shop?sslmode=require"
-    assert "cret" not in scratch.place
-    assert parse_postgres(PostgresScratch("postgresql:///shop?host=/run").url).dsn == (
+    assert "cret" not in scratch.location
+    assert parse_postgres(PostgresTemporaryStore("postgresql:///shop?host=/run").url).dsn == (
         parse_postgres("postgresql:///shop?host=/run").dsn
     )
 
@@ -143,8 +152,8 @@ async def test_a_schema_that_cannot_be_removed_is_named(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the statement that does it by hand."""
-    scratch = PostgresScratch(postgres.url())
-    await scratch.make()
+    scratch = PostgresTemporaryStore(postgres.url())
+    await scratch.create()
 
     async def refused() -> None:
         raise ConnectionRefusedError("nobody is there")
@@ -159,11 +168,11 @@ async def test_a_schema_that_cannot_be_removed_is_named(
 async def test_nothing_can_be_timed_where_nothing_was_made(tmp_path: Path) -> None:
     """And removing it is harmless."""
     for scratch in (
-        SqliteScratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db"),
-        PostgresScratch("postgresql://nobody@127.0.0.1:1/shop"),
+        SqliteTemporaryStore(f"sqlite:///{tmp_path.as_posix()}/jobs.db"),
+        PostgresTemporaryStore("postgresql://nobody@127.0.0.1:1/shop"),
     ):
         with pytest.raises(NotOpen):
-            await scratch.commit()
+            await scratch.measure_commit()
         await scratch.remove()
 
 
@@ -172,11 +181,11 @@ async def test_what_went_wrong_is_told_before_what_could_not_be_removed(
 ) -> None:
     """An error that hides another leaves people to repair the wrong thing."""
 
-    def stuck(scratch: SqliteScratch) -> None:
+    def stuck(scratch: SqliteTemporaryStore) -> None:
         raise StoreError("it could not be removed")
 
-    monkeypatch.setattr(SqliteScratch, "_remove", stuck)
+    monkeypatch.setattr(SqliteTemporaryStore, "_remove", stuck)
     with pytest.raises(ValueError, match="the reason") as caught:
-        async with make_scratch(f"sqlite:///{tmp_path.as_posix()}/jobs.db"):
+        async with make_temporary_store(f"sqlite:///{tmp_path.as_posix()}/jobs.db"):
             raise ValueError("the reason")
     assert caught.value.__notes__ == ["it could not be removed"]

@@ -36,5 +36,5 @@ def made(name: str, url: str, **options: Any) -> Store:
     store = create_store(url, **options)
     if name == PACKED:
         assert isinstance(store, PostgresStore)
-        store._claimer.least_packed = 1
+        store._claimer.min_leased_batch = 1
     return store

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidewheel.core.model import ROOT_TENANT, Enqueued, NewJob, Rescued, State
+from tidewheel.core.model import ROOT_TENANT, Enqueued, NewJob, RescueResult, State
+from tidewheel.stores.bounds import MAX_BATCH
 from tidewheel.stores.http import HttpStore
-from tidewheel.stores.protocol import MAX_BATCH, Store
+from tidewheel.stores.protocol import Store
 
 
 class StoreWithServer(HttpStore):
@@ -20,7 +21,7 @@ class StoreWithServer(HttpStore):
     tasks: frozenset[str]
     allowed: frozenset[str] = frozenset()
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         return await self.server.rescue(limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:

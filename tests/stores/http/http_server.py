@@ -12,11 +12,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tidewheel import Tidewheel
 from tidewheel.server import Api, create_api
-from tidewheel.server.api_server import ApiServer, listen, url_of
+from tidewheel.server.api_server import ApiServer, listener_url, open_listener
 from tidewheel.server.asgi import respond_problem
-from tidewheel.server.http_connection import EXTENSION
+from tidewheel.server.http_connection import SCOPE_EXTENSION
 from tidewheel.server.problems import NOT_FOUND, Problem
-from tidewheel.server.route import ROOT
+from tidewheel.server.route import API_ROOT
 
 
 class Switch:
@@ -48,7 +48,7 @@ class Switch:
                 await receive()
                 await send({"type": f"lifespan.{kind}.complete"})
             return
-        path = scope["path"].removeprefix(ROOT)
+        path = scope["path"].removeprefix(API_ROOT)
         self.requests.append((scope["method"], path))
         if self.filtered is not None:
             body, receive = await _read_ahead(receive)
@@ -58,14 +58,14 @@ class Switch:
         if path in self.unknown:
             await respond_problem(scope, send, Problem(NOT_FOUND, "nothing is here"))
             return
-        line = scope["extensions"][EXTENSION]
+        line = scope["extensions"][SCOPE_EXTENSION]
         if self.away or _taken(self.cut_before, path):
-            line.cut()
+            line.reset_connection()
         elif _taken(self.cut_after, path):
 
             async def lose(message: Message) -> None:
                 if message["type"] == "http.response.body":
-                    line.cut()
+                    line.reset_connection()
 
             await self._answer(scope, receive, lose)
         elif (let_go := self.held.get(path)) is not None:
@@ -86,7 +86,7 @@ class Switch:
         """Cut off those whose requests for this are under way; how many."""
         lines = [line for line, asked in self._lines.items() if asked == path]
         for line in lines:
-            line.cut()
+            line.reset_connection()
         return len(lines)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,13 +149,13 @@ class Served:
 @asynccontextmanager
 async def serving() -> AsyncIterator[Served]:
     switch = Switch()
-    listener = listen("127.0.0.1", 0)
+    listener = open_listener("127.0.0.1", 0)
     server = ApiServer(cast("Any", switch), listener, handle_signals=False)
-    running = asyncio.create_task(server.run_here())
+    running = asyncio.create_task(server.run_on_current_loop())
     while not server.started:
         await asyncio.sleep(0.001)
     try:
-        yield Served(switch, url_of(listener))
+        yield Served(switch, listener_url(listener))
     finally:
         server.stop()
         await running

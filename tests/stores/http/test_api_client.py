@@ -33,7 +33,7 @@ from tidewheel.server import problems as served_problems
 from tidewheel.settings import load_settings
 from tidewheel.stores import create_store
 from tidewheel.stores.http import api_client as client_module
-from tidewheel.stores.http.errors import ProblemDocument, error_of
+from tidewheel.stores.http.errors import ProblemDocument, problem_to_error
 
 TOKEN = "tw_0123456789abcdef_seldomseen"  # noqa: S105 - that of nobody
 
@@ -52,7 +52,7 @@ async def client(served: Served, server: Shop) -> AsyncIterator[Shop]:
 
 @pytest.fixture(autouse=True)
 def repeats_come_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "PAUSES", (0.001, 0.002, 0.003))
+    monkeypatch.setattr(client_module, "RETRY_DELAYS", (0.001, 0.002, 0.003))
 
 
 @asynccontextmanager
@@ -245,7 +245,7 @@ async def test_a_good_status_alone_is_no_word_that_something_was_done(
             store.pause("greet", None),
             store.pause("greet", FOREVER),
             store.set_limits("greet", None),
-            store.leave("w", 0),
+            store.deregister_worker("w", 0),
         ):
             with pytest.raises(StoreError):
                 await told
@@ -293,7 +293,7 @@ async def test_an_outage_is_told_after_a_few_tries(served: Served, client: Shop)
     before = len(served.requests)
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await client.greet.enqueue(name="Ada")
-    assert len(served.requests) - before == 1 + len(client_module.PAUSES)
+    assert len(served.requests) - before == 1 + len(client_module.RETRY_DELAYS)
     served.switch.away = False
     await client.greet.enqueue(name="Ada")
 
@@ -301,7 +301,7 @@ async def test_an_outage_is_told_after_a_few_tries(served: Served, client: Shop)
 async def test_a_single_item_that_is_too_large_does_not_look_like_an_outage(client: Shop) -> None:
     """A server hangs up on it, and a worker that waited for its return would wait for ever."""
     with pytest.raises((LimitExceeded, StoreError)) as told:
-        await client.app.store._client.do("POST", "/enqueue", b" " * 6_000_000)  # type: ignore[attr-defined]
+        await client.app.store._client.send_idempotent("POST", "/enqueue", b" " * 6_000_000)  # type: ignore[attr-defined]
     assert not isinstance(told.value, StoreUnavailable)
 
 
@@ -314,7 +314,7 @@ async def test_a_large_item_for_a_server_that_is_away_is_told_as_an_outage(
     http = client.app.store._client  # type: ignore[attr-defined]
     monkeypatch.setattr(http, "_location", create_store(url)._location)  # type: ignore[attr-defined]
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        await http.do("POST", "/enqueue", b" " * 2_000_000)
+        await http.send_idempotent("POST", "/enqueue", b" " * 2_000_000)
 
 
 async def test_managing_many_ends_with_the_first_error(
@@ -322,7 +322,7 @@ async def test_managing_many_ends_with_the_first_error(
 ) -> None:
     """Nothing goes on in the background, and nothing is sent any more."""
     jobs = await client.greet.enqueue_many([{"name": "x"}] * 30)
-    monkeypatch.setattr(client_module, "PAUSES", ())
+    monkeypatch.setattr(client_module, "RETRY_DELAYS", ())
     served.requests.clear()
     served.switch.cut_before += [f"/{jobs[3].id}"]
     with pytest.raises(StoreUnavailable):
@@ -405,7 +405,7 @@ async def test_a_forked_child_is_told(client: Shop) -> None:
 def test_every_problem_has_its_exception(code: str) -> None:
     """Whatever the server may say is one of ours, and 5xx is worth another try."""
     kind = served_problems.PROBLEMS[code]
-    error = error_of(ProblemDocument(code=code, detail="why it is", status=kind.status))
+    error = problem_to_error(ProblemDocument(code=code, detail="why it is", status=kind.status))
     assert code == "too_many_attempts" or "why it is" in str(error)
     transient = kind.status in {408, 503, 504} and code != "backpressure"
     assert isinstance(error, StoreUnavailable) == transient

@@ -175,7 +175,7 @@ async def test_a_server_that_hangs_is_not_waited_for_longer_than_the_caller_woul
     served: Served, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for a last look, which has to be over in a few seconds."""
-    monkeypatch.setattr(results, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(results, "FINAL_READ_SECONDS", 0.1)
     job = await client.greet.enqueue(name="Ada")
     let_go = served.switch.held[f"/{job.id}"] = served.switch.held["/states"] = asyncio.Event()
     for seconds in (0.1, 0):
@@ -369,7 +369,7 @@ async def test_what_cannot_be_said_over_http_is_refused(client: Shop) -> None:
     with pytest.raises(NotOverHttp, match=f"{job.id}/copy"):
         await app.enqueue_copy(job.id)
     with pytest.raises(NotOverHttp, match="transaction"):
-        _ = app.joiner
+        _ = app.external_transaction
     with pytest.raises(NotOverHttp, match="where the database is"):
         await app.migrate()
     with pytest.raises(NotOverHttp, match="doctor"):

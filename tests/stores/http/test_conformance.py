@@ -16,7 +16,8 @@ from tests.stores.http.conformance_store import StoreWithServer
 from tests.stores.http.excluded_tests import NAMES
 from tests.stores.http.http_server import Served, key_of
 from tidewheel import Tidewheel
-from tidewheel.stores.protocol import Store, StoreLimits
+from tidewheel.stores.bounds import StoreLimits
+from tidewheel.stores.protocol import Store
 from tidewheel.testing import conformance
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance import *  # noqa: F403
@@ -79,7 +80,7 @@ def clock() -> FrozenClock:
 @pytest.fixture(autouse=True)
 def only_the_suite_rescues(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server rescues twice a second in real time, between two looks of a test on a slow machine."""
-    monkeypatch.setattr(store_maintenance, "RESCUE_SECONDS", PATIENCE)
+    monkeypatch.setattr(store_maintenance, "RESCUE_INTERVAL_SECONDS", PATIENCE)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewheel.admin.filters import parse
+from tidewheel.admin.filters import parse_filter
 from tidewheel.core.conditions import (
     ALWAYS,
     NEVER,
@@ -16,17 +16,17 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
-    HoldsText,
     InState,
     Not,
     Path,
-    holds,
+    matches,
 )
 from tidewheel.core.ids import new_id
-from tidewheel.core.model import AttemptRecord, JobError, JobRecord, Shown, State
+from tidewheel.core.model import AttemptRecord, DerivedState, JobError, JobRecord, State
 from tidewheel.errors import NotOverHttp
-from tidewheel.stores.http.filter_text import written
+from tidewheel.stores.http.filter_text import condition_to_text
 
 NOW = 1_767_225_600_000_000
 
@@ -51,9 +51,9 @@ def comparable(field: Field) -> st.SearchStrategy[Condition]:
 leaves: st.SearchStrategy[Condition] = st.one_of(
     st.sampled_from([field for field in Field if field is not Field.ERROR_SUMMARY]).flatmap(comparable),
     st.builds(Compare, st.just(Field.ERROR_SUMMARY), st.just(Comparison.EQUAL), st.sampled_from([None, ""])),
-    st.sampled_from([InState(state) for state in (*State, *Shown)]),
+    st.sampled_from([InState(state) for state in (*State, *DerivedState)]),
     st.builds(ComparePayload, paths, comparisons, values),
-    st.builds(HoldsText, texts.filter(bool), st.booleans()),
+    st.builds(ContainsText, texts.filter(bool), st.booleans()),
     st.sampled_from([ALWAYS, NEVER]),
     paths.map(
         lambda path: AnyOf(
@@ -96,8 +96,8 @@ def test_a_written_condition_is_read_as_the_same(condition: Condition) -> None:
     """Whatever a filter asks of a job, its text asks the same: over HTTP nothing is found that would not be
     found beside the database, and nothing is missing.
     """
-    read = parse(written(condition), now=NOW).condition
-    assert [holds(read, job, NOW) for job in JOBS] == [holds(condition, job, NOW) for job in JOBS]
+    read = parse_filter(condition_to_text(condition), now=NOW).condition
+    assert [matches(read, job, NOW) for job in JOBS] == [matches(condition, job, NOW) for job in JOBS]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_written_condition_is_read_as_the_same(condition: Condition) -> None:
 )
 def test_what_was_typed_arrives(typed: str) -> None:
     """A filter somebody has typed is written again so that it means the same."""
-    condition = parse(typed, now=NOW).condition
-    assert parse(written(condition), now=NOW + 1).condition == condition
+    condition = parse_filter(typed, now=NOW).condition
+    assert parse_filter(condition_to_text(condition), now=NOW + 1).condition == condition
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_what_was_typed_arrives(typed: str) -> None:
 def test_what_cannot_be_said_is_refused(condition: Condition) -> None:
     """Rather no answer than one to another question."""
     with pytest.raises(NotOverHttp, match="no words for"):
-        written(condition)
+        condition_to_text(condition)

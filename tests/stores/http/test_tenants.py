@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.stores.http.http_server import Served
 from tests.stores.http.shop import Shop, client_side, server_side
 from tidewheel import InvalidInput, JobNotFound, NotOverHttp, SecurityContext, acting_as
-from tidewheel.core.model import ClaimRequest, JobFilter, Lane, State, Verdict
+from tidewheel.core.model import ActionResult, ClaimRequest, JobFilter, Lane, State
 from tidewheel.stores.protocol import Store
 
 OWNERS = ("root", "acme")
@@ -139,7 +139,7 @@ async def test_a_tenants_token_is_no_way_to_ask_about_root(served: Served, serve
                 await asked
         assert await store.states([root, own], tenant="root") == [None, None]
         assert await store.get(own, tenant="root") is None
-        assert await store.delete([root, own], tenant="root") == [Verdict.NOT_FOUND] * 2
+        assert await store.delete([root, own], tenant="root") == [ActionResult.NOT_FOUND] * 2
         assert (await acme.app.get(own)).tenant == "acme"
 
 

@@ -31,11 +31,11 @@ from tidewheel.core.model import Claim, ClaimRequest, Completed, Lane, NewStep, 
 from tidewheel.core.topic_limits import LimitsOrigin
 from tidewheel.stores.http import api_client as client_module
 from tidewheel.stores.http import claim_requests, claims
-from tidewheel.stores.http.claim_requests import Reserving
-from tidewheel.stores.http.claims import Returning
-from tidewheel.stores.http.settlements import WORK
+from tidewheel.stores.http.claim_requests import ReserveClient
+from tidewheel.stores.http.claims import JobReturns
+from tidewheel.stores.http.settlements import WORK_PATH
 
-RESERVE, EXTEND, SETTLE = f"{WORK}/reserve", f"{WORK}/extend", f"{WORK}/settle"
+RESERVE, EXTEND, SETTLE = f"{WORK_PATH}/reserve", f"{WORK_PATH}/extend", f"{WORK_PATH}/settle"
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -269,8 +269,8 @@ async def test_a_proxy_that_ends_long_requests_is_no_outage(
 ) -> None:
     """The worker asks again, and a claim of its own tells that the server is there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client_module, "PAUSES", ())
-        patch.setattr(claim_requests, "EARLY_SECONDS", 0.0)  # as if they had waited for long
+        patch.setattr(client_module, "RETRY_DELAYS", ())
+        patch.setattr(claim_requests, "EARLY_ANSWER_SECONDS", 0.0)  # as if they had waited for long
         async with working(client.app) as worker:
             for times in (2, 4, 6):
                 await waits_at(served, times)
@@ -367,7 +367,7 @@ async def test_a_server_that_answers_at_once_with_nothing_is_not_asked_without_a
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that shuts down does. Whoever is told to look looks at once all the same."""
-    monkeypatch.setattr(claims, "EARLY_SECONDS", 600.0)
+    monkeypatch.setattr(claims, "EARLY_ANSWER_SECONDS", 600.0)
     store = client.app.store
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     assert served.switch.api is not None
@@ -389,7 +389,7 @@ async def test_after_the_pause_it_is_asked_again(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By who listens, and not by the next look of the worker: that would be a minute away."""
-    monkeypatch.setattr(claims, "EARLY_SECONDS", 0.1)
+    monkeypatch.setattr(claims, "EARLY_ANSWER_SECONDS", 0.1)
     client.app.settings = replace(client.app.settings, poll_interval=60.0)
     assert served.switch.api is not None
     served.switch.api.closing.set()
@@ -404,7 +404,7 @@ async def test_a_worker_that_pauses_stops_at_once(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pause is no part of its shutdown, which ``working`` waits for."""
-    monkeypatch.setattr(claims, "EARLY_SECONDS", 600.0)
+    monkeypatch.setattr(claims, "EARLY_ANSWER_SECONDS", 600.0)
     client.app.settings = replace(client.app.settings, poll_interval=600.0)
     assert served.switch.api is not None
     served.switch.api.closing.set()
@@ -416,7 +416,7 @@ async def test_a_wait_that_was_ended_here_is_followed_by_the_next_at_once(
     served: Served, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was answered early and with nothing because that was asked for."""
-    monkeypatch.setattr(claims, "EARLY_SECONDS", 600.0)
+    monkeypatch.setattr(claims, "EARLY_ANSWER_SECONDS", 600.0)
     store = client.app.store
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     await store.claim(request)
@@ -455,7 +455,7 @@ async def test_jobs_that_came_while_the_loop_stood_still_get_their_leases_anew(
     """
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     async with job_in_hand(served, server, client, request):
-        monkeypatch.setattr(claims, "FRESH_SECONDS", -1.0)  # as if it had stood still
+        monkeypatch.setattr(claims, "MAX_UNREFRESHED_SECONDS", -1.0)  # as if it had stood still
         [late] = (await client.app.store.claim(request)).jobs
         assert (served.asked(EXTEND), served.asked(RESERVE)) == (1, 0)
         assert late.lease_seconds == 60
@@ -477,14 +477,14 @@ async def test_jobs_that_came_by_themselves_have_leases_of_one_length(
             await server.greet.enqueue(name="Ada")
             assert await hints.wait(PATIENCE) is True
             leases += [job.lease_seconds for job in (await store.claim(request)).jobs]
-    assert leases == [60 - claims.FRESH_SECONDS - claims.ON_ITS_WAY_SECONDS] * 3
+    assert leases == [60 - claims.MAX_UNREFRESHED_SECONDS - claims.MAX_TRANSIT_SECONDS] * 3
 
 
 async def test_jobs_in_hand_are_kept_when_another_server_answers(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a load balancer: it knows nothing of the claim that brought them, and extends their leases."""
-    monkeypatch.setattr(claims, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(claims, "MAX_UNREFRESHED_SECONDS", -1.0)
     url, request = f"sqlite:///{tmp_path}/queue.db", ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     async with (
         server_side(served, url) as server,
@@ -501,8 +501,8 @@ async def test_jobs_in_hand_whose_leases_cannot_be_made_anew_are_given_back(
     served: Served, server: Shop, client: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows how long they last: whoever claims next has them, and not only when the leases end."""
-    monkeypatch.setattr(claims, "FRESH_SECONDS", -1.0)
-    monkeypatch.setattr(client_module, "PAUSES", ())
+    monkeypatch.setattr(claims, "MAX_UNREFRESHED_SECONDS", -1.0)
+    monkeypatch.setattr(client_module, "RETRY_DELAYS", ())
     request = ClaimRequest("w", (Lane("greet"),), 5, 60.0)
     async with job_in_hand(served, server, client, request) as job:
         served.switch.cut_before += [EXTEND]
@@ -523,8 +523,8 @@ async def test_what_a_claim_brings_while_it_is_asked_to_end_is_kept(
     brought = await client.app.store.claim(request)
     asked, answered = asyncio.Event(), asyncio.Event()
 
-    class TwoServers(Reserving):
-        async def ask(self, request: ClaimRequest, request_id: str, wait: float) -> Claim:
+    class TwoServers(ReserveClient):
+        async def reserve(self, request: ClaimRequest, request_id: str, wait: float) -> Claim:
             del request, request_id
             if wait:
                 await asked.wait()
@@ -536,7 +536,7 @@ async def test_what_a_claim_brings_while_it_is_asked_to_end_is_kept(
                 raise StoreUnavailable("no answer")
             return Claim(())
 
-    poll = claim_requests.Poll(TwoServers(client.app.store._client), request, lambda _: None)  # type: ignore[attr-defined]
+    poll = claim_requests.LongPoll(TwoServers(client.app.store._client), request, lambda _: None)  # type: ignore[attr-defined]
     assert (await poll.end()).jobs == brought.jobs
 
 
@@ -723,8 +723,8 @@ async def test_who_cannot_ask_what_came_does_not_tell_of_jobs(
     async def ask() -> Claim:
         raise error
 
-    returning = Returning(client.app.store._working)  # type: ignore[attr-defined]
-    returning.give_back_what_comes(ask, None)
+    returning = JobReturns(client.app.store._working)  # type: ignore[attr-defined]
+    returning.release_answer(ask, None)
     await returning.close()
     assert "nobody took" not in caplog.text
 

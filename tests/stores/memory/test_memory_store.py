@@ -14,7 +14,14 @@ from tidewheel.stores import create_store
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.memory.job_rows import JobHeap, new_job
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import ask, claim_one, job, put, put_many, state
+from tidewheel.testing.conformance.helpers import (
+    claim_from,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    get_state,
+    job,
+)
 
 
 @pytest.fixture
@@ -38,13 +45,13 @@ async def test_a_url_of_another_store_is_refused() -> None:
 
 async def test_an_unnamed_store_is_private_to_itself_and_its_siblings(store: MemoryStore) -> None:
     """Two tests in one process do not meet."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     stranger = MemoryStore()
     await stranger.open()
-    assert await state(stranger, job_id) is None
+    assert await get_state(stranger, job_id) is None
     sibling = store.sibling()
     await sibling.open()
-    assert await state(sibling, job_id) is State.PENDING
+    assert await get_state(sibling, job_id) is State.PENDING
 
 
 async def test_stores_of_one_name_share_their_jobs() -> None:
@@ -53,12 +60,12 @@ async def test_stores_of_one_name_share_their_jobs() -> None:
     first, second = MemoryStore(name), MemoryStore(name)
     await first.open()
     await second.open()
-    job_id = await put(first)
+    job_id = await enqueue_one(first)
     await first.close()
-    assert await state(second, job_id) is State.PENDING
+    assert await get_state(second, job_id) is State.PENDING
     third = MemoryStore(f"{name}-other")
     await third.open()
-    assert await state(third, job_id) is None
+    assert await get_state(third, job_id) is None
 
 
 async def test_a_store_that_is_not_open_says_so() -> None:
@@ -67,13 +74,13 @@ async def test_a_store_that_is_not_open_says_so() -> None:
     with pytest.raises(NotOpen, match="open"):
         await store.topics()
     await store.open()
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     await store.close()
     await store.close()
     with pytest.raises(NotOpen):
         await store.get(job_id)
     await store.open()
-    assert await state(store, job_id) is State.PENDING
+    assert await get_state(store, job_id) is State.PENDING
 
 
 async def test_draining_a_long_queue_takes_no_longer_per_job(store: MemoryStore) -> None:
@@ -81,7 +88,7 @@ async def test_draining_a_long_queue_takes_no_longer_per_job(store: MemoryStore)
     for _ in range(2):
         await store.enqueue([job(task=f"task-{number % 5}", priority=number % 7) for number in range(10_000)])
     taken = 0
-    while jobs := (await ask(store, limit=200)).jobs:
+    while jobs := (await claim_from(store, limit=200)).jobs:
         taken += len(jobs)
         await store.settle([Settlement(claimed.lease, Completed()) for claimed in jobs])
     assert taken == 20_000
@@ -93,9 +100,9 @@ async def test_a_heap_does_not_keep_what_left_it() -> None:
     heap = JobHeap()
     jobs = [new_job(job(), number, now=0) for number in range(10_000)]
     for one in jobs:
-        heap.put(one, one.number)
+        heap.push(one, one.number)
     for one in jobs[10:]:
-        heap.forget(one)
+        heap.remove(one)
     assert len(heap) == 10
     assert len(heap._entries) < 200
     assert sorted(one.number for one in heap) == list(range(10))
@@ -103,7 +110,7 @@ async def test_a_heap_does_not_keep_what_left_it() -> None:
 
 async def test_a_renewed_lease_does_not_grow_the_store(store: MemoryStore) -> None:
     """An extension replaces the end of a lease, however many there are."""
-    await put(store)
+    await enqueue_one(store)
     lease = (await claim_one(store)).lease
     for _ in range(1000):
         await store.extend([lease], 60)
@@ -129,8 +136,8 @@ async def test_a_search_gives_up_after_its_time_and_can_be_continued(where: JobF
     """A partial page says how far back it searched, and its cursor goes on from there."""
     store = MemoryStore(clock=TickingClock())
     await store.open()
-    needle = await put(store, payload=b'"needle"', user_id="needle")
-    await put_many(store, 3000)
+    needle = await enqueue_one(store, payload=b'"needle"', user_id="needle")
+    await enqueue_many(store, 3000)
     page = await store.list_jobs(where, limit=10)
     assert (page.items, page.partial) == ((), True)
     assert page.searched_back_to is not None
@@ -149,9 +156,9 @@ async def test_how_far_a_search_came_tells_nothing_of_other_tenants() -> None:
     store = MemoryStore(clock=clock)
     await store.open()
     own = clock.now()
-    await put_many(store, 2000, tenant="mine")
+    await enqueue_many(store, 2000, tenant="mine")
     clock.advance(60)
-    await put_many(store, 3000, tenant="other")
+    await enqueue_many(store, 3000, tenant="other")
     page = await store.list_jobs(JobFilter(text="needle", tenant="mine"), limit=10)
     assert (page.partial, page.searched_back_to) == (True, own)
     page = await store.list_jobs(JobFilter(text="needle", tenant="nobody"), limit=10)

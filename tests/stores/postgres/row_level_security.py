@@ -14,16 +14,8 @@ from tests.servers.schemas import EMPTY
 from tests.servers.shared import fresh_url, shared_server
 from tests.stores.postgres.stores import opened, raw, schema_of
 from tidewheel.core.clock import Clock
-from tidewheel.core.model import (
-    Enqueued,
-    Head,
-    JobRecord,
-    NewJob,
-    State,
-    Stats,
-    TopicDepth,
-    Verdict,
-)
+from tidewheel.core.model import ActionResult, Enqueued, JobRecord, NewJob, State, TopicHead
+from tidewheel.core.reports import Stats, TopicDepth
 from tidewheel.stores.postgres import PostgresStore
 
 API, WORKER, MIGRATOR = "rls_api", "rls_worker", "rls_migrator"
@@ -118,7 +110,7 @@ class TwoRoles(PostgresStore):
     async def open(self) -> None:
         await super().open()
         await self.api.open()
-        assert (self._database.scoped, self.api._database.scoped) == (False, True)
+        assert (self._database.sees_one_tenant, self.api._database.sees_one_tenant) == (False, True)
 
     async def close(self) -> None:
         await self.api.close()
@@ -137,7 +129,7 @@ class TwoRoles(PostgresStore):
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         answers = await self.api.enqueue(jobs)
-        await self._written(jobs, answers)  # as the hint would tell
+        await self._after_enqueue(jobs, answers)  # as the hint would tell
         return answers
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
@@ -152,19 +144,19 @@ class TwoRoles(PostgresStore):
             return await super().states(job_ids)
         return await self.api.states(job_ids, tenant=tenant)
 
-    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         tenant = await self._tenant_of(job_ids) if tenant is None else tenant
         if tenant is None:
             return await super().cancel(job_ids)
         return await self.api.cancel(job_ids, tenant=tenant)
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         tenant = await self._tenant_of(job_ids) if tenant is None else tenant
         if tenant is None:
             return await super().requeue(job_ids)
         return await self.api.requeue(job_ids, tenant=tenant)
 
-    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         tenant = await self._tenant_of(job_ids) if tenant is None else tenant
         if tenant is None:
             return await super().delete(job_ids)
@@ -182,7 +174,7 @@ class TwoRoles(PostgresStore):
             return await super().kick(topic, limit, failed_only=failed_only)
         return await self.api.kick(topic, limit, tenant=tenant, failed_only=failed_only)
 
-    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         tenant = await self._tenant_of(job_ids) if tenant is None else tenant
         if tenant is None:
             return await super().kick_jobs(job_ids)
@@ -193,15 +185,15 @@ class TwoRoles(PostgresStore):
             return await super().job_ids(numbers)
         return await self.api.job_ids(numbers, tenant=tenant)
 
-    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+    async def peek(self, topic: str, head: TopicHead, *, tenant: str | None = None) -> JobRecord | None:
         if tenant is None:
             return await super().peek(topic, head)
-        await self._tend()  # as any claim would, meanwhile
+        await self._run_maintenance()  # as any claim would, meanwhile
         return await self.api.peek(topic, head, tenant=tenant)
 
-    async def depths(
+    async def topic_depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         if tenant is None:
-            return await super().depths(topics)
-        return await self.api.depths(topics, tenant=tenant)
+            return await super().topic_depths(topics)
+        return await self.api.topic_depths(topics, tenant=tenant)

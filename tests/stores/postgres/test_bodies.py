@@ -31,7 +31,15 @@ from tidewheel.core.model import (
 from tidewheel.errors import StoreError, StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.postgres.enqueue import BYTES_PER_WRITE, LARGE_BYTES
-from tidewheel.testing.conformance.helpers import claim, claim_one, end, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    claim_jobs,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    get_job,
+    job,
+    settle_one,
+)
 
 
 @pytest.fixture
@@ -65,9 +73,9 @@ LENGTHS = [LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 2 * LARGE_BYTES, 10_24
 
 async def test_json_comes_back_as_it_was_put_in(store: PostgresStore) -> None:
     """Numbers beyond every range, escapes of NUL and of half a surrogate pair, spaces, order: all kept."""
-    ids = [await put(store, payload=body) for body in JSON]
-    assert [claimed.payload for claimed in await claim(store)] == JSON
-    assert [(await look(store, job_id)).payload for job_id in ids] == JSON
+    ids = [await enqueue_one(store, payload=body) for body in JSON]
+    assert [claimed.payload for claimed in await claim_jobs(store)] == JSON
+    assert [(await get_job(store, job_id)).payload for job_id in ids] == JSON
 
 
 @pytest.mark.parametrize("kind", BodyFormat)
@@ -77,15 +85,15 @@ async def test_a_body_of_any_length_comes_back(store: PostgresStore, kind: BodyF
     bodies = [(pattern * (length // len(pattern) + 1))[:length] for length in LENGTHS]
     bodies += ["é".encode() * (LARGE_BYTES // 2), "é".encode() * (LARGE_BYTES // 2) + b"x", b"\x00"]
     answers = await store.enqueue([job(payload=body, format=kind) for body in bodies])
-    claimed = await claim(store)
+    claimed = await claim_jobs(store)
     assert [one.payload for one in claimed] == bodies
     assert {one.format for one in claimed} == {kind}
-    assert [(await look(store, answer.job_id)).payload for answer in answers] == bodies
+    assert [(await get_job(store, answer.job_id)).payload for answer in answers] == bodies
 
 
 async def test_a_replacement_may_grow_shrink_and_change_its_format(store: PostgresStore) -> None:
     """A job that is debounced from a small body to a large one and back has one body, the newest."""
-    job_id = await put(store, key="k")
+    job_id = await enqueue_one(store, key="k")
     small, large = b'"small"', b'"%s"' % (b"l" * 5000)
     for body, kind in [
         (large, BodyFormat.JSON),
@@ -100,7 +108,7 @@ async def test_a_replacement_may_grow_shrink_and_change_its_format(store: Postgr
             [job(key="k", on_duplicate=OnDuplicate.REPLACE, payload=body, format=kind)]
         )
         assert answer.replaced
-        record = await look(store, job_id)
+        record = await get_job(store, job_id)
         assert (record.payload, record.format) == (body, kind)
         assert await store.check() == []
     assert (await claim_one(store)).payload == small
@@ -110,30 +118,30 @@ async def test_results_and_checkpoints_come_back(store: PostgresStore) -> None:
     """A checkpoint reaches the next attempt, a result those who wait, whatever their size and escapes."""
     bodies = [b'"\\u0000 \\ud800"', '"😀"'.encode(), b'"%s"' % (b"x" * 60_000), b"1e400", b"null"]
     for body in bodies:
-        job_id = await put(store)
+        job_id = await enqueue_one(store)
         claimed = await claim_one(store)
         assert await store.report([Report(claimed.lease, checkpoint=body)]) == [True]
-        assert await end(store, claimed.lease, Retried(0.0, JobError("again", "please")))
+        assert await settle_one(store, claimed.lease, Retried(0.0, JobError("again", "please")))
         claimed = await claim_one(store)
         assert claimed.checkpoint == body
-        assert await end(store, claimed.lease, Completed(body))
-        record = await look(store, job_id)
+        assert await settle_one(store, claimed.lease, Completed(body))
+        record = await get_job(store, job_id)
         assert (record.result, record.checkpoint) == (body, body)
 
 
 async def test_a_large_body_survives_every_move_of_its_job(store: PostgresStore) -> None:
     """Failed, requeued, cancelled, requeued, completed: the body stays where it is and is found each time."""
     body = b'"%s"' % (b"x" * 9000)
-    job_id = await put(store, payload=body)
-    assert await end(store, (await claim_one(store)).lease, Failed(JobError("boom", "once")))
-    assert (await look(store, job_id)).payload == body
+    job_id = await enqueue_one(store, payload=body)
+    assert await settle_one(store, (await claim_one(store)).lease, Failed(JobError("boom", "once")))
+    assert (await get_job(store, job_id)).payload == body
     await store.requeue([job_id])
     await store.cancel([job_id])
     await store.requeue([job_id])
     claimed = await claim_one(store)
     assert claimed.payload == body
-    assert await end(store, claimed.lease, Completed(body))
-    assert (await look(store, job_id)).payload == body
+    assert await settle_one(store, claimed.lease, Completed(body))
+    assert (await get_job(store, job_id)).payload == body
     await store.delete([job_id])
 
 
@@ -152,8 +160,8 @@ ODD = [
 @pytest.mark.parametrize("word", ODD, ids=range(len(ODD)))
 async def test_odd_words_are_only_words(store: PostgresStore, word: str) -> None:
     """Topics, tasks, tenants, keys and ids that look like SQL, patterns or formats are taken literally."""
-    other = await put(store, "plain", task="plain", key="plain")
-    job_id = await put(
+    other = await enqueue_one(store, "plain", task="plain", key="plain")
+    job_id = await enqueue_one(
         store,
         word,
         task=word,
@@ -172,15 +180,17 @@ async def test_odd_words_are_only_words(store: PostgresStore, word: str) -> None
     )
     assert [record.id for record in page.items] == [job_id]
     await store.pause(word, 2**60)
-    assert await claim(store, Lane(word, word)) == []
+    assert await claim_jobs(store, Lane(word, word)) == []
     assert word in {topic.topic for topic in await store.topics()}
     await store.pause(word, None)
-    [claimed] = await claim(store, Lane(word, word), worker=word)
+    [claimed] = await claim_jobs(store, Lane(word, word), worker=word)
     assert (claimed.lease.job_id, claimed.tenant, claimed.key, claimed.retry) == (job_id, word, word, word)
     assert (claimed.correlation_id, claimed.user_id, claimed.service_id, claimed.headers) == (word,) * 4
     assert await store.report([Report(claimed.lease, Progress(1.0, word, word))]) == [True]
-    assert await end(store, claimed.lease, Failed(JobError(word, word, details={word: word}, traceback=word)))
-    record = await look(store, job_id)
+    assert await settle_one(
+        store, claimed.lease, Failed(JobError(word, word, details={word: word}, traceback=word))
+    )
+    record = await get_job(store, job_id)
     assert record.worker == word
     assert record.progress is not None
     assert (record.progress.message, record.progress.stage) == (word, word)
@@ -188,7 +198,7 @@ async def test_odd_words_are_only_words(store: PostgresStore, word: str) -> None
     assert record.error_summary == f"{word}: {word}"[:200]
     assert await store.get(job_id, tenant="root") is None
     assert await store.get(job_id, tenant="%") is None
-    assert (await look(store, other)).state is State.PENDING
+    assert (await get_job(store, other)).state is State.PENDING
 
 
 async def test_a_lost_worker_with_an_odd_name_is_named_in_its_attempt_only(
@@ -196,12 +206,12 @@ async def test_a_lost_worker_with_an_odd_name_is_named_in_its_attempt_only(
 ) -> None:
     """More people read a job's errors than may know its workers."""
     name = "%s %1$s %% \\ ' \" 😀"
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     await claim_one(store, worker=name)
     async with raw(postgres_url) as connection:
         await connection.execute("UPDATE jobs SET leased_until = 1")
     assert (await store.rescue()).returned == 1
-    [attempt] = (await look(store, job_id)).attempts
+    [attempt] = (await get_job(store, job_id)).attempts
     assert attempt.worker == name
     assert "lease ended during attempt 1;" in attempt.error.message
     assert name not in attempt.error.message
@@ -213,10 +223,10 @@ async def test_an_error_with_a_nul_can_be_settled(
 ) -> None:
     """An outcome that could never be written would hold up all others of its worker."""
     error = JobError("nul\x00", "before \x00 after", details={"\x00": "\x00"}, traceback="\x00")
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     outcome: Outcome = kind(error)
-    assert await end(store, (await claim_one(store)).lease, outcome)
-    record = await look(store, job_id)
+    assert await settle_one(store, (await claim_one(store)).lease, outcome)
+    record = await get_job(store, job_id)
     assert record.attempts[0].error == error
     assert record.error_summary == "nul\\x00: before \\x00 after"
 
@@ -279,13 +289,13 @@ async def test_the_key_of_a_job_that_was_taken_out_by_hand_is_free(
 ) -> None:
     """An operator who deletes rows in psql leaves keys behind; they must not stop anybody."""
     for until in KeyLifetime:
-        await put(store, key=f"k-{until}", key_until=until)
+        await enqueue_one(store, key=f"k-{until}", key_until=until)
     async with raw(postgres_url) as connection:
         await connection.execute("DELETE FROM jobs; DELETE FROM counter_deltas; DELETE FROM job_counts")
     async with asyncio.timeout(PATIENCE):
         answers = await store.enqueue([job(key=f"k-{until}", key_until=until) for until in KeyLifetime])
     assert not any(answer.duplicate for answer in answers)
-    assert len(await claim(store)) == 2
+    assert len(await claim_jobs(store)) == 2
 
 
 async def test_a_group_of_large_bodies_is_written_in_portions(
@@ -308,6 +318,6 @@ async def test_a_group_of_large_bodies_is_written_in_portions(
 
 async def test_a_batch_of_the_largest_size_is_written(store: PostgresStore) -> None:
     """Ten thousand jobs in one call are one transaction."""
-    ids = await put_many(store, 10_000)
+    ids = await enqueue_many(store, 10_000)
     assert len(set(ids)) == 10_000
     assert (await store.count(JobFilter())).total == 10_000

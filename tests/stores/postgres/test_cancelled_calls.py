@@ -14,7 +14,15 @@ from tests.stores.postgres.stores import opened, raw
 from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import ask, claim, claim_one, job, look, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    claim_from,
+    claim_jobs,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    get_job,
+    job,
+)
 
 
 @pytest.fixture
@@ -31,11 +39,11 @@ async def five_at_once(store: PostgresStore) -> None:
 
 async def test_two_hundred_cancelled_calls_leave_the_pool_whole(store: PostgresStore) -> None:
     """Cancelled while waiting for a connection, while connecting, before, during or after the statement."""
-    await put_many(store, 300, max_attempts=None)
-    leases = [one.lease for one in await claim(store, limit=300)]
+    await enqueue_many(store, 300, max_attempts=None)
+    leases = [one.lease for one in await claim_jobs(store, limit=300)]
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.enqueue([job()]),
-        lambda: ask(store, limit=1),
+        lambda: claim_from(store, limit=1),
         lambda: store.settle([Settlement(leases.pop(), Completed(b"1"), 0.01)]),
         lambda: store.extend(leases[:10], 60.0),
         lambda: store.list_jobs(JobFilter(), limit=10),
@@ -50,7 +58,7 @@ async def test_two_hundred_cancelled_calls_leave_the_pool_whole(store: PostgresS
         for answer in await asyncio.gather(*tasks, return_exceptions=True):
             assert not isinstance(answer, BaseException) or isinstance(answer, asyncio.CancelledError)
     await five_at_once(store)
-    await put(store)
+    await enqueue_one(store)
     assert await store.check() == []
 
 
@@ -77,14 +85,14 @@ async def test_who_shares_a_write_with_one_that_gives_up_is_answered(
 async def test_what_a_cancelled_claim_granted_comes_with_the_next(postgres_url: str) -> None:
     """A worker that gave up waiting is granted the same jobs again, without a counted attempt."""
     async with opened(postgres_url), Proxy(postgres_url) as proxy, opened(proxy.url) as [store]:
-        ids = await put_many(store, 3)
+        ids = await enqueue_many(store, 3)
         happened = proxy.lose_reply(".claim(", cut=False)
-        claiming = asyncio.create_task(ask(store))
+        claiming = asyncio.create_task(claim_from(store))
         await happened.wait()
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
-        again = await claim(store)
+        again = await claim_jobs(store)
         assert [one.lease.job_id for one in again] == ids
         assert {one.attempt for one in again} == {1}
 
@@ -98,7 +106,7 @@ async def test_a_cancelled_enqueue_is_written_or_not_but_never_half(store: Postg
         await asyncio.sleep(dice.uniform(0, 0.004))
         enqueueing.cancel()
         await asyncio.gather(enqueueing, return_exceptions=True)
-    await put(store)  # behind whatever was still being written
+    await enqueue_one(store)  # behind whatever was still being written
     await asyncio.sleep(0.05)
     async with asyncio.timeout(PATIENCE):
         while store._writer._writing:
@@ -121,7 +129,7 @@ async def test_closing_waits_for_what_was_accepted(postgres_url: str) -> None:
 
 async def test_killed_backends_are_an_outage_and_soon_over(store: PostgresStore, postgres_url: str) -> None:
     """An administrator ends every session, again and again: enqueues notice nothing, other verbs little."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     lease = (await claim_one(store)).lease
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.extend([lease], 60.0),
@@ -141,11 +149,11 @@ async def test_killed_backends_are_an_outage_and_soon_over(store: PostgresStore,
                     await call()
                 except StoreUnavailable:
                     failures += 1
-            await put(store)
+            await enqueue_one(store)
             for call in calls:
                 try:
                     await call()
                 except StoreUnavailable:
                     failures += 1
             assert failures <= 5  # one for each connection there was
-    assert (await look(store, job_id)).state is State.RUNNING
+    assert (await get_job(store, job_id)).state is State.RUNNING

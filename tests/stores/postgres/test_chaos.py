@@ -33,7 +33,7 @@ from tidewheel.core.model import (
 )
 from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import BOOM, ask, claim, job, look
+from tidewheel.testing.conformance.helpers import BOOM, claim_from, claim_jobs, get_job, job
 
 STORES = 20
 LEAST_PACKED = (1, 5, 20)
@@ -84,7 +84,7 @@ class Chaos:
     async def claim(self, store: PostgresStore) -> None:
         lease = self.random.choice([0.05, 5.0])
         topics = self.random.sample(TOPICS, self.random.randrange(1, 4))
-        claimed = await claim(store, *topics, limit=self.random.randrange(1, 20), lease_seconds=lease)
+        claimed = await claim_jobs(store, *topics, limit=self.random.randrange(1, 20), lease_seconds=lease)
         self.leases = (self.leases + [one.lease for one in claimed])[-60:]
 
     async def settle(self, store: PostgresStore) -> None:
@@ -111,7 +111,7 @@ class Chaos:
         await store.extend(self.some_leases(), self.random.choice([0.05, 5.0]))
 
     async def start(self, store: PostgresStore) -> None:
-        await store.start(self.some_leases())
+        await store.mark_started(self.some_leases())
 
     async def report(self, store: PostgresStore) -> None:
         leases = self.some_leases()
@@ -162,7 +162,7 @@ async def test_all_verbs_at_once_leave_the_books_in_order(
 
     async with opened(*[f"{postgres_url}&connections=2"] * STORES) as stores:
         for number, store in enumerate(stores):
-            store._claimer.least_packed = LEAST_PACKED[number % len(LEAST_PACKED)]
+            store._claimer.min_leased_batch = LEAST_PACKED[number % len(LEAST_PACKED)]
         end = time.monotonic() + SECONDS  # from here: to open so many takes a while on a busy machine
         async with asyncio.TaskGroup() as group:
             for store in stores:
@@ -212,7 +212,7 @@ async def test_a_key_until_finished_lets_the_next_job_in_at_that_moment(postgres
 
         async def work(store: PostgresStore) -> None:
             while time.monotonic() < end:
-                claimed = (await ask(store)).jobs
+                claimed = (await claim_from(store)).jobs
                 assert len(claimed) <= 1
                 for one in claimed:
                     settlement = Settlement(one.lease, random.choice(outcomes), 0.001)
@@ -243,7 +243,7 @@ async def test_a_storm_on_one_key_is_weathered(postgres_url: str) -> None:
             assert {answer.job_id for answer in answers} == {first.job_id}
             assert {answer.replaced for answer in batch} == {way is OnDuplicate.REPLACE}
             if way is OnDuplicate.REPLACE:
-                assert (await look(store, first.job_id)).payload == b"4999"
+                assert (await get_job(store, first.job_id)).payload == b"4999"
                 assert [answer.run_at for answer in batch] == sorted({answer.run_at for answer in batch})
         assert await store.check() == []
 
@@ -261,4 +261,6 @@ async def test_a_batch_that_debounces_its_own_jobs_is_dealt_with_in_order(postgr
         expected, answers = await memory.enqueue(jobs), await store.enqueue(jobs)
         told = [(one.job_id, one.run_at, one.duplicate, one.replaced) for one in answers]
         assert told == [(one.job_id, one.run_at, one.duplicate, one.replaced) for one in expected]
-        assert (await look(store, jobs[0].id)).payload == (await look(memory, jobs[0].id)).payload == b"8"
+        assert (
+            (await get_job(store, jobs[0].id)).payload == (await get_job(memory, jobs[0].id)).payload == b"8"
+        )

@@ -14,7 +14,7 @@ from tests.stores.postgres.stores import opened, own_database
 from tidewheel.core.model import Completed, Settlement
 from tidewheel.stores.postgres import PostgresStore, maintenance
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import cancelled, claim_one, job, put_many
+from tidewheel.testing.conformance.helpers import claim_one, enqueue_many, job, make_cancelled
 
 HOUR = 3600.0
 
@@ -47,13 +47,13 @@ async def test_operating_adds_the_counters_up_as_well(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """A million jobs cancelled, by a program that does nothing else, leave no million rows behind."""
-    jobs = await put_many(store, 10)
+    jobs = await enqueue_many(store, 10)
     if verb != "cancel":
         await store.cancel(jobs)
-    monkeypatch.setattr(maintenance, "FOLD_AFTER", 10)
+    monkeypatch.setattr(maintenance, "ROLLUP_AFTER_JOBS", 10)
     await getattr(store, verb)(jobs)
-    if store._folding.under_way is not None:  # it may be done by now
-        await store._folding.under_way
+    if store._counter_rollup.running is not None:  # it may be done by now
+        await store._counter_rollup.running
     assert await _rows(store, "counter_deltas") == 0
     assert await store.check() == []
 
@@ -61,10 +61,10 @@ async def test_operating_adds_the_counters_up_as_well(
 @pytest.mark.parametrize("verb", ["cancel", "requeue", "delete"])
 async def test_operating_appends_a_row_for_each_lane(store: PostgresStore, verb: str) -> None:
     """Not one for each job, which others would have to read until it is added up and vacuumed."""
-    jobs = [*await put_many(store, 5, "a"), *await put_many(store, 5, "b", delay=60)]
+    jobs = [*await enqueue_many(store, 5, "a"), *await enqueue_many(store, 5, "b", delay=60)]
     if verb != "cancel":
         await store.cancel(jobs)
-    await store._folding.fold()
+    await store._counter_rollup.run()
     await getattr(store, verb)(jobs)
     assert await _rows(store, "counter_deltas") == 2
     assert await store.check() == []
@@ -75,9 +75,9 @@ async def test_more_is_added_up_at_a_time_than_is_appended_meanwhile(store: Post
     await store._database.fetch(
         "INSERT INTO {schema}.counter_deltas (minute, tenant, topic, task, ready, cancelled_events)"
         " SELECT 0, 'root', 'mail', '', 0, 1 FROM generate_series(1, $1)",
-        3 * maintenance.FOLD_AFTER,
+        3 * maintenance.ROLLUP_AFTER_JOBS,
     )
-    await store._folding.fold()
+    await store._counter_rollup.run()
     assert await _rows(store, "counter_deltas") == 0
 
 
@@ -88,7 +88,7 @@ async def test_a_burst_leaves_no_empty_pages_for_every_look_to_walk_through(post
         for _ in range(5):
             await store.enqueue([job(f"topic-{number}") for number in range(1000)])
         assert await _pages(store, "counter_deltas") > 20
-        await store._folding.fold()
+        await store._counter_rollup.run()
         async with asyncio.timeout(PATIENCE):
             while await _pages(store, "counter_deltas") > 0:
                 # Outside a transaction. While somebody looks at the table, it leaves pages and returns.
@@ -98,24 +98,24 @@ async def test_a_burst_leaves_no_empty_pages_for_every_look_to_walk_through(post
 async def test_minutes_are_as_many_as_there_are_things_that_happened(store: PostgresStore) -> None:
     """Not more with a thousand topics, each of which would be read for every look at the statistics."""
     await store.enqueue([job(f"topic-{number}") for number in range(100)])
-    await store._folding.fold()
+    await store._counter_rollup.run()
     assert await _rows(store, "minute_metrics") == 1
 
 
 async def test_adding_up_changes_no_statistics(store: PostgresStore) -> None:
     """What was appended counts as much as what was added up, and all of it may be in both."""
     for topic in ("a", "b"):
-        await put_many(store, 3, topic)
+        await enqueue_many(store, 3, topic)
         await _complete(store, topic)
-        await cancelled(store, topic)
+        await make_cancelled(store, topic)
     appended = await store.stats(window_seconds=HOUR)
-    await store._folding.fold()
+    await store._counter_rollup.run()
     assert await _rows(store, "counter_deltas") == 0
     assert await store.stats(window_seconds=HOUR) == appended
     for topic in ("b", "c"):
-        await put_many(store, 3, topic)
+        await enqueue_many(store, 3, topic)
         await _complete(store, topic)
     partly = await store.stats(window_seconds=HOUR)
     assert partly.run_time.count == appended.run_time.count + 2
-    await store._folding.fold()
+    await store._counter_rollup.run()
     assert await store.stats(window_seconds=HOUR) == partly

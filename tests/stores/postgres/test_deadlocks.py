@@ -14,18 +14,18 @@ from tests.servers import PostgresServer
 from tests.stores.postgres.server_log import Complaints
 from tests.stores.postgres.stores import opened, raw, waited_for
 from tidewheel.core.model import (
+    ActionResult,
     Completed,
     Failed,
     FailureOrigin,
-    Head,
     KeyLifetime,
     OnDuplicate,
     Released,
     Settlement,
-    Verdict,
+    TopicHead,
 )
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import BOOM, claim, job, put_many
+from tidewheel.testing.conformance.helpers import BOOM, claim_jobs, enqueue_many, job
 
 SECONDS = 0.5
 ROUNDS = 5
@@ -65,7 +65,7 @@ async def test_batches_of_cancels_and_requeues_in_any_order_do_not_deadlock(
     stores: list[PostgresStore],
 ) -> None:
     """Two operators who select the same jobs in different orders do not get in each other's way."""
-    ids = await put_many(stores[0], 20)
+    ids = await enqueue_many(stores[0], 20)
     shuffles = [random.Random(seed).sample(ids, len(ids)) for seed in range(4)]
     await at_once(
         lambda: stores[0].cancel(shuffles[0]),
@@ -79,14 +79,14 @@ async def test_batches_of_cancels_and_requeues_in_any_order_do_not_deadlock(
 @pytest.mark.usefixtures("silence")
 async def test_verdicts_of_jobs_that_move_are_never_not_found(stores: list[PostgresStore]) -> None:
     """A job that is moving between its tables is there for everybody who asks."""
-    ids = await put_many(stores[0], 3)
-    seen: set[Verdict] = set()
+    ids = await enqueue_many(stores[0], 3)
+    seen: set[ActionResult] = set()
 
-    async def collect(call: Awaitable[list[Verdict]]) -> None:
+    async def collect(call: Awaitable[list[ActionResult]]) -> None:
         seen.update(await call)
 
     async def settle_one() -> None:
-        leases = [claimed.lease for claimed in await claim(stores[1])]
+        leases = [claimed.lease for claimed in await claim_jobs(stores[1])]
         if leases:
             await stores[1].settle([Settlement(lease, Released(), None) for lease in leases])
 
@@ -97,21 +97,21 @@ async def test_verdicts_of_jobs_that_move_are_never_not_found(stores: list[Postg
         lambda: collect(stores[3].requeue(ids)),
         settle_one,
     )
-    assert Verdict.NOT_FOUND not in seen
-    assert {Verdict.DONE, Verdict.WRONG_STATE} <= seen
+    assert ActionResult.NOT_FOUND not in seen
+    assert {ActionResult.DONE, ActionResult.WRONG_STATE} <= seen
 
 
 @pytest.mark.usefixtures("silence")
 async def test_deleting_in_any_order_does_not_deadlock(stores: list[PostgresStore]) -> None:
     """Every job is deleted by exactly one of those who try."""
     for _ in range(10):
-        ids = await put_many(stores[0], 20, payload=b'"%s"' % (b"x" * 1500))
+        ids = await enqueue_many(stores[0], 20, payload=b'"%s"' % (b"x" * 1500))
         await stores[0].cancel(ids[::2])
         shuffles = [random.sample(ids, len(ids)) for _ in stores]
         verdicts = await asyncio.gather(
             *(store.delete(order) for store, order in zip(stores, shuffles, strict=True))
         )
-        done = [verdict for answers in verdicts for verdict in answers].count(Verdict.DONE)
+        done = [verdict for answers in verdicts for verdict in answers].count(ActionResult.DONE)
         assert done == 20
     assert await stores[0].check() == []
 
@@ -119,8 +119,8 @@ async def test_deleting_in_any_order_does_not_deadlock(stores: list[PostgresStor
 @pytest.mark.usefixtures("silence")
 async def test_a_mixed_settlement_does_not_deadlock_with_the_keeper(stores: list[PostgresStore]) -> None:
     """Completed, retried and released jobs in one batch, while all of them are extended and reported on."""
-    await put_many(stores[0], 100, max_attempts=None)
-    held = [claimed.lease for claimed in await claim(stores[0])]
+    await enqueue_many(stores[0], 100, max_attempts=None)
+    held = [claimed.lease for claimed in await claim_jobs(stores[0])]
 
     async def settle() -> None:
         nonlocal held
@@ -128,14 +128,16 @@ async def test_a_mixed_settlement_does_not_deadlock_with_the_keeper(stores: list
             Settlement(lease, Completed(b"1") if number < 10 else Released(), 0.001)
             for number, lease in enumerate(sorted(held[:40], key=lambda lease: lease.job_id, reverse=True))
         ]
-        await put_many(stores[0], sum(isinstance(one.outcome, Completed) for one in some), max_attempts=None)
+        await enqueue_many(
+            stores[0], sum(isinstance(one.outcome, Completed) for one in some), max_attempts=None
+        )
         await stores[0].settle(some)
-        held = held[40:] + [claimed.lease for claimed in await claim(stores[0])]
+        held = held[40:] + [claimed.lease for claimed in await claim_jobs(stores[0])]
 
     await at_once(
         settle,
         lambda: stores[1].extend(held, 60.0),
-        lambda: stores[2].start(held),
+        lambda: stores[2].mark_started(held),
         lambda: stores[3].cancel_requests(held),
         lambda: stores[1].extend(held[::-1], 60.0),
     )
@@ -227,13 +229,13 @@ async def test_pulling_by_hand_does_not_deadlock(stores: list[PostgresStore]) ->
     """Kicks and grants of the same jobs, while others claim, bury, release and kick them: each grant is of a
     lease of its own, and what was kicked adds up.
     """
-    ids = await put_many(stores[0], 30, max_attempts=None)
+    ids = await enqueue_many(stores[0], 30, max_attempts=None)
     kicked: list[int] = []
     granted: list[int] = []
 
     async def pull(store: PostgresStore, worker: str) -> None:
-        claimed = await claim(store, limit=5, worker=worker)
-        if (one := await store.grant(random.choice(ids), worker=worker, lease_seconds=60)) is not None:
+        claimed = await claim_jobs(store, limit=5, worker=worker)
+        if (one := await store.claim_job(random.choice(ids), worker=worker, lease_seconds=60)) is not None:
             claimed.append(one)
         granted.append(len(claimed))
         outcomes = (Failed(BOOM, FailureOrigin.BURIED), Failed(BOOM), Released(60.0), Released())
@@ -243,16 +245,16 @@ async def test_pulling_by_hand_does_not_deadlock(stores: list[PostgresStore]) ->
     async def kick(store: PostgresStore) -> None:
         kicked.append(await store.kick("mail", 5))
         verdicts = await store.kick_jobs(random.sample(ids, 20))
-        kicked.append(verdicts.count(Verdict.DONE))
-        assert Verdict.NOT_FOUND not in verdicts
+        kicked.append(verdicts.count(ActionResult.DONE))
+        assert ActionResult.NOT_FOUND not in verdicts
 
     await at_once(
         lambda: pull(stores[0], "a"),
         lambda: pull(stores[1], "b"),
         lambda: kick(stores[2]),
         lambda: kick(stores[3]),
-        lambda: stores[2].peek("mail", Head.READY),
-        stores[3].depths,
+        lambda: stores[2].peek("mail", TopicHead.READY),
+        stores[3].topic_depths,
     )
     records = [await stores[0].get(job_id) for job_id in ids]
     assert sum(record.kicks for record in records if record is not None) == sum(kicked) > 0
@@ -292,17 +294,17 @@ async def test_who_waits_for_a_pack_holds_no_job(stores: list[PostgresStore], po
     """A cancel of one job that runs by itself and one that runs in a pack: a worker that settles others of
     that pack has it locked, and wants the first.
     """
-    await put_many(stores[0], 2, "alone")
-    [first, _] = await claim(stores[0], "alone")
-    stores[0]._claimer.least_packed = 1
-    await put_many(stores[0], 2, "packed")
-    [packed, _] = await claim(stores[0], "packed")
+    await enqueue_many(stores[0], 2, "alone")
+    [first, _] = await claim_jobs(stores[0], "alone")
+    stores[0]._claimer.min_leased_batch = 1
+    await enqueue_many(stores[0], 2, "packed")
+    [packed, _] = await claim_jobs(stores[0], "packed")
     async with raw(postgres_url) as worker, worker.transaction():
         await worker.execute("SELECT FROM leased_batches FOR UPDATE")
         cancelling = asyncio.create_task(stores[1].cancel([first.lease.job_id, packed.lease.job_id]))
         await waited_for(worker)
         await worker.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", first.lease.job_id)
-    assert await cancelling == [Verdict.REQUESTED] * 2
+    assert await cancelling == [ActionResult.REQUESTED] * 2
 
 
 @pytest.mark.parametrize("verb", ["delete", "cancel", "settle"])
@@ -318,7 +320,7 @@ async def test_who_waits_for_a_job_has_not_let_go_of_a_key(
         "cancel": lambda: stores[1].cancel(ids),
     }
     if verb == "settle":
-        ends = [Settlement(one.lease, Failed(BOOM), 0.001) for one in await claim(stores[0])]
+        ends = [Settlement(one.lease, Failed(BOOM), 0.001) for one in await claim_jobs(stores[0])]
         calls[verb] = lambda: stores[1].settle(ends)
     [key] = [one.key for one in new if one.id == ids[0]]
     async with raw(postgres_url) as operator, operator.transaction():
@@ -330,6 +332,6 @@ async def test_who_waits_for_a_job_has_not_let_go_of_a_key(
             "INSERT INTO job_keys SELECT * FROM job_keys WHERE key = $1 ON CONFLICT DO NOTHING", key
         )
         assert taken == "INSERT 0 0"
-    assert await ending == [True if verb == "settle" else Verdict.DONE] * 20
+    assert await ending == [True if verb == "settle" else ActionResult.DONE] * 20
     async with raw(postgres_url) as operator:
         assert await operator.fetchval("SELECT count(*) FROM job_keys") == 0

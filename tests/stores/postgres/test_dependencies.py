@@ -17,19 +17,28 @@ from tests.servers import PostgresServer
 from tests.stores.postgres.server_log import Complaints
 from tests.stores.postgres.stores import opened, raw, waited_for
 from tidewheel.core.ids import new_id
-from tidewheel.core.model import Completed, Failed, JobFilter, NewJob, Settlement, Shown, State, Verdict
+from tidewheel.core.model import (
+    ActionResult,
+    Completed,
+    DerivedState,
+    Failed,
+    JobFilter,
+    NewJob,
+    Settlement,
+    State,
+)
 from tidewheel.errors import ParentNotFound
+from tidewheel.stores.bounds import MAX_RELEASED_DEPENDENTS
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.stores.protocol import MAX_RELEASED
 from tidewheel.testing.conformance.helpers import (
     BOOM,
-    claim,
+    claim_jobs,
     claim_one,
-    end,
+    enqueue_many,
+    enqueue_one,
+    get_job,
     job,
-    look,
-    put,
-    put_many,
+    settle_one,
 )
 
 SECONDS = 1.0
@@ -79,7 +88,7 @@ async def test_everything_at_once_to_parents_and_children_does_not_deadlock(
 ) -> None:
     """Enqueues, ends, cancels, requeues and deletes of the same families, named in any order."""
     chance = random.Random(7)
-    family: list[UUID] = await put_many(stores[0], 60, max_attempts=None)
+    family: list[UUID] = await enqueue_many(stores[0], 60, max_attempts=None)
 
     async def grow(store: PostgresStore) -> None:
         parents = tuple(chance.sample(family[-40:], 6))
@@ -97,14 +106,14 @@ async def test_everything_at_once_to_parents_and_children_does_not_deadlock(
         family[:] = [one for one in family if one not in gone]
 
     async def work(store: PostgresStore) -> None:
-        held = await claim(store, limit=10)
+        held = await claim_jobs(store, limit=10)
         outcomes = [Failed(BOOM) if chance.random() < 0.2 else Completed() for _ in held]
         await store.settle(
             [Settlement(one.lease, outcome, 0.001) for one, outcome in zip(held, outcomes, strict=True)]
         )
 
     async def extend(store: PostgresStore) -> None:
-        held = await claim(store, limit=5)
+        held = await claim_jobs(store, limit=5)
         await store.extend([one.lease for one in held], 60.0)
         await store.settle([Settlement(one.lease, Completed(), 0.001) for one in held[::-1]])
 
@@ -126,33 +135,33 @@ async def test_everything_at_once_to_parents_and_children_does_not_deadlock(
 async def test_two_parents_that_end_at_once_let_their_child_go(stores: list[PostgresStore]) -> None:
     """Fan-in from two machines, again and again: the last to end is never overlooked."""
     for _ in range(20):
-        first, second = await put_many(stores[0], 2)
-        child = await put(stores[0], "children", after=(first, second))
-        leases = [one.lease for one in await claim(stores[0])]
+        first, second = await enqueue_many(stores[0], 2)
+        child = await enqueue_one(stores[0], "children", after=(first, second))
+        leases = [one.lease for one in await claim_jobs(stores[0])]
         await asyncio.gather(
-            *(end(store, lease, Completed()) for store, lease in zip(stores, leases, strict=False))
+            *(settle_one(store, lease, Completed()) for store, lease in zip(stores, leases, strict=False))
         )
         async with asyncio.timeout(PATIENCE):
-            while not (got := await claim(stores[2], "children")):
+            while not (got := await claim_jobs(stores[2], "children")):
                 await asyncio.sleep(0.001)
         assert [one.lease.job_id for one in got] == [child]
-        await end(stores[2], got[0].lease, Completed())
+        await settle_one(stores[2], got[0].lease, Completed())
 
 
 async def test_a_child_that_is_locked_is_not_waited_for_by_who_ends_its_parent(
     stores: list[PostgresStore],
 ) -> None:
     """Its worker goes on; the child is let go by the next rescue after the lock is gone."""
-    parent = await put(stores[0])
-    child = await put(stores[0], "children", after=(parent,))
+    parent = await enqueue_one(stores[0])
+    child = await enqueue_one(stores[0], "children", after=(parent,))
     lease = (await claim_one(stores[0])).lease
     schema = stores[1]._database.schema
     async with stores[1]._database.connection() as holder, holder.transaction():
         await holder.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", child)
-        assert await asyncio.wait_for(end(stores[0], lease, Completed()), PATIENCE)
-        assert (await look(stores[2], child)).blocked == 1
+        assert await asyncio.wait_for(settle_one(stores[0], lease, Completed()), PATIENCE)
+        assert (await get_job(stores[2], child)).blocked == 1
     async with asyncio.timeout(PATIENCE):
-        while (await look(stores[2], child)).blocked:
+        while (await get_job(stores[2], child)).blocked:
             await stores[2].rescue()
 
 
@@ -169,31 +178,33 @@ async def test_who_brings_a_child_back_locks_it_and_its_parents_in_the_order_of_
         requeueing = asyncio.create_task(stores[1].requeue([early]))
         await waited_for(operator)
         await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
-    assert await requeueing == [Verdict.DONE]
-    assert (await look(stores[0], early)).blocked == 1
+    assert await requeueing == [ActionResult.DONE]
+    assert (await get_job(stores[0], early)).blocked == 1
 
 
 async def test_who_enqueues_a_child_locks_its_parents_in_the_order_of_ids_ended_or_not(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """Somebody who brings back the first may want the second next."""
-    early, late = sorted(await put_many(stores[0], 2))
+    early, late = sorted(await enqueue_many(stores[0], 2))
     await stores[0].cancel([early])
     async with raw(postgres_url) as operator, operator.transaction():
         await operator.execute("SELECT FROM finished_jobs WHERE id = $1 FOR UPDATE", early)
-        enqueueing = asyncio.create_task(put(stores[1], "children", after=(late, early), after_any=True))
+        enqueueing = asyncio.create_task(
+            enqueue_one(stores[1], "children", after=(late, early), after_any=True)
+        )
         await waited_for(operator)
         await operator.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", late)
-    assert (await look(stores[0], await enqueueing)).blocked == 1
+    assert (await get_job(stores[0], await enqueueing)).blocked == 1
 
 
 async def test_who_kicks_a_parent_and_its_child_takes_the_note_of_the_parent_first(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """Whoever tells the child how its parent ended has the note, and wants the child."""
-    parent = await put(stores[0], max_attempts=1)
-    child = await put(stores[0], "children", after=(parent,), after_any=True, delay=60.0)
-    assert await end(stores[0], (await claim_one(stores[0])).lease, Failed(BOOM))
+    parent = await enqueue_one(stores[0], max_attempts=1)
+    child = await enqueue_one(stores[0], "children", after=(parent,), after_any=True, delay=60.0)
+    assert await settle_one(stores[0], (await claim_one(stores[0])).lease, Failed(BOOM))
     async with raw(postgres_url) as teller:
         await teller.execute(
             "INSERT INTO ended_parents (parent, tenant, state) VALUES ($1, 'root', 4)", parent
@@ -203,7 +214,7 @@ async def test_who_kicks_a_parent_and_its_child_takes_the_note_of_the_parent_fir
         kicking = asyncio.create_task(stores[1].kick_jobs([child, parent]))
         await waited_for(teller)
         await teller.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE NOWAIT", child)
-    assert await kicking == [Verdict.DONE] * 2
+    assert await kicking == [ActionResult.DONE] * 2
     await nobody_waits_in_vain(stores[0])
 
 
@@ -211,9 +222,9 @@ async def test_who_waits_for_a_child_holds_no_other_parent_s_children(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """What was let go of is committed, whoever has the children of the next one locked."""
-    parents = sorted(await put_many(stores[0], 2))
-    free, locked = [await put(stores[0], "children", after=(one,)) for one in parents]
-    held = await claim(stores[0])
+    parents = sorted(await enqueue_many(stores[0], 2))
+    free, locked = [await enqueue_one(stores[0], "children", after=(one,)) for one in parents]
+    held = await claim_jobs(stores[0])
     async with raw(postgres_url) as one, raw(postgres_url) as other, other.transaction():
         await other.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", locked)
         async with one.transaction():
@@ -221,11 +232,11 @@ async def test_who_waits_for_a_child_holds_no_other_parent_s_children(
             await stores[0].settle([Settlement(each.lease, Completed(), 0.001) for each in held])
             await waited_for(one)  # it is looked after, and waits for this one
         async with asyncio.timeout(PATIENCE):
-            while (await look(stores[2], free)).blocked:
+            while (await get_job(stores[2], free)).blocked:
                 await asyncio.sleep(0.01)
-        assert (await look(stores[2], locked)).blocked == 1
+        assert (await get_job(stores[2], locked)).blocked == 1
     async with asyncio.timeout(PATIENCE):
-        while (await look(stores[2], locked)).blocked:
+        while (await get_job(stores[2], locked)).blocked:
             await stores[2].rescue()
 
 
@@ -233,28 +244,28 @@ async def test_a_child_that_has_ended_and_is_being_removed_is_not_waited_for(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """Who ends its parent may hold what the other wants next."""
-    parent = await put(stores[0])
-    child = await put(stores[0], "children", after=(parent,))
+    parent = await enqueue_one(stores[0])
+    child = await enqueue_one(stores[0], "children", after=(parent,))
     await stores[0].cancel([child])
     lease = (await claim_one(stores[0])).lease
     async with raw(postgres_url) as operator, operator.transaction():
         await operator.execute("DELETE FROM dependencies WHERE child = $1", child)
-        assert await asyncio.wait_for(end(stores[1], lease, Completed()), PATIENCE)
+        assert await asyncio.wait_for(settle_one(stores[1], lease, Completed()), PATIENCE)
     await nobody_waits_in_vain(stores[0])
 
 
 async def test_a_packed_parent_is_unpacked_and_others_stay_packed(stores: list[PostgresStore]) -> None:
     """And a job that others run after is not packed when it is claimed."""
-    stores[0]._claimer.least_packed = 1
-    parents = await put_many(stores[0], 5)
-    leases = {one.lease.job_id: one.lease for one in await claim(stores[0])}
+    stores[0]._claimer.min_leased_batch = 1
+    parents = await enqueue_many(stores[0], 5)
+    leases = {one.lease.job_id: one.lease for one in await claim_jobs(stores[0])}
     assert len(await rows(stores[0], "SELECT FROM {schema}.batched_jobs")) == 5
-    child = await put(stores[0], "children", after=(parents[2],))
+    child = await enqueue_one(stores[0], "children", after=(parents[2],))
     assert len(await rows(stores[0], "SELECT FROM {schema}.batched_jobs")) == 4
     await stores[0].settle([Settlement(lease, Completed(), 0.001) for lease in leases.values()])
-    assert [one.lease.job_id for one in await claim(stores[0], "children")] == [child]
-    awaited = await put(stores[0])
-    await put(stores[0], "children", after=(awaited,))
+    assert [one.lease.job_id for one in await claim_jobs(stores[0], "children")] == [child]
+    awaited = await enqueue_one(stores[0])
+    await enqueue_one(stores[0], "children", after=(awaited,))
     await claim_one(stores[0])
     assert await rows(stores[0], "SELECT FROM {schema}.batched_jobs WHERE state = 2 AND topic = 'mail'") == []
 
@@ -263,20 +274,20 @@ async def test_a_parent_that_is_just_being_completed_is_waited_for_and_found(
     stores: list[PostgresStore],
 ) -> None:
     """Whoever enqueues a child at that moment finds how it ended."""
-    parent = await put(stores[0])
+    parent = await enqueue_one(stores[0])
     lease = (await claim_one(stores[0])).lease
-    settling = await stores[0].begin(
+    settling = await stores[0].begin_transaction(
         lease, lease_seconds=60.0, seconds=10.0, tenant="root", on_timeout=lambda: None
     )
     await settling.execute(
         f"SELECT FROM {stores[0]._database.schema}.jobs WHERE id = $1 FOR UPDATE",
         [parent],
     )
-    enqueueing = asyncio.create_task(put(stores[1], "children", after=(parent,)))
+    enqueueing = asyncio.create_task(enqueue_one(stores[1], "children", after=(parent,)))
     await asyncio.sleep(0.1)
     assert not enqueueing.done()
     assert await settling.complete(Settlement(lease, Completed(), 0.001), [])
-    record = await look(stores[1], await enqueueing)
+    record = await get_job(stores[1], await enqueueing)
     assert (record.blocked, record.after[0].state) == (0, State.COMPLETED)
 
 
@@ -299,15 +310,15 @@ async def test_a_hundred_thousand_children(stores: list[PostgresStore]) -> None:
 
 
 async def try_fan_out(store: PostgresStore, number: int = 100_000) -> None:
-    parent = await put(store)
+    parent = await enqueue_one(store)
     began = time.perf_counter()
     for _ in range(number // 10_000):
         await store.enqueue([NewJob(id=new_id(), topic="children", after=(parent,)) for _ in range(10_000)])
     enqueued = time.perf_counter()
     lease = (await claim_one(store)).lease
-    assert await end(store, lease, Completed())
+    assert await settle_one(store, lease, Completed())
     settled = time.perf_counter()
-    while (await store.count(JobFilter(state=Shown.BLOCKED))).total:
+    while (await store.count(JobFilter(state=DerivedState.BLOCKED))).total:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(store.rescue(), 30)
     ended = time.perf_counter()
@@ -317,4 +328,4 @@ async def try_fan_out(store: PostgresStore, number: int = 100_000) -> None:
     )
     assert await store.check() == []
     assert (await store.stats(window_seconds=60.0)).pending == number
-    assert MAX_RELEASED == 1000
+    assert MAX_RELEASED_DEPENDENTS == 1000

@@ -15,7 +15,7 @@ from tests.stores.postgres.stores import opened
 from tidewheel.core.model import JobFilter
 from tidewheel.errors import UsedAfterFork
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import ask, claim_one, job, put
+from tidewheel.testing.conformance.helpers import claim_from, claim_one, enqueue_one, job
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()"),
@@ -43,13 +43,13 @@ def in_child(work: Callable[[], Awaitable[None]]) -> int:
 async def test_a_forked_child_is_told_and_the_parent_goes_on(postgres_url: str) -> None:
     """Two processes on one connection would read each other's answers."""
     async with opened(postgres_url) as [store], store.wakeups(topics=["mail"]) as wakeups:
-        await put(store)
+        await enqueue_one(store)
         await asyncio.gather(*(store.now() for _ in range(5)))  # several connections
 
         async def child() -> None:
             calls: list[Callable[[], Awaitable[object]]] = [
                 store.now,
-                lambda: ask(store),
+                lambda: claim_from(store),
                 lambda: store.enqueue([job()]),
                 lambda: store.list_jobs(JobFilter(), limit=1),
             ]
@@ -65,22 +65,22 @@ async def test_a_forked_child_is_told_and_the_parent_goes_on(postgres_url: str) 
         await asyncio.gather(*(store.now() for _ in range(5)))
         await claim_one(store)
         async with opened(postgres_url) as [other]:
-            await put(other)
+            await enqueue_one(other)
         assert await wakeups.wait(PATIENCE)
 
 
 async def test_a_forked_child_may_open_a_store_of_its_own(postgres_url: str) -> None:
     """A sibling, or the same URL, works in the child, and its jobs are the parent's."""
     async with opened(postgres_url) as [store]:
-        await put(store)
+        await enqueue_one(store)
 
         async def child() -> None:
             sibling: PostgresStore = store.sibling()
             await sibling.open()
-            await put(sibling)
-            assert len((await ask(sibling)).jobs) == 2
+            await enqueue_one(sibling)
+            assert len((await claim_from(sibling)).jobs) == 2
             await sibling.close()
 
         assert in_child(child) == 0
-        assert (await ask(store)).jobs == ()
+        assert (await claim_from(store)).jobs == ()
         assert (await store.count(JobFilter())).total == 2

@@ -17,9 +17,9 @@ from tidewheel import Task, Tidewheel
 from tidewheel.admin.migration_scripts import write_grants
 from tidewheel.core.model import Completed, KeyLifetime, Released, Settlement, State
 from tidewheel.errors import ConfigurationError, LimitExceeded, StoreError
+from tidewheel.stores.bounds import StoreLimits
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.stores.protocol import StoreLimits
-from tidewheel.testing.conformance.helpers import ask, claim_one, job, put
+from tidewheel.testing.conformance.helpers import claim_from, claim_one, enqueue_one, job
 
 ROLE = 'own "role"'  # quoted wherever it is named
 LARGE = b'"%s"' % (b"x" * 3000)
@@ -108,8 +108,8 @@ async def waits_for_others(working: Tidewheel, say: Any, completed: Any) -> None
 async def ask_alone(working: Tidewheel, wanted: Any) -> list[Any]:
     """Claim what is due, packed, and give all but one back."""
     assert isinstance(working.store, PostgresStore)
-    working.store._claimer.least_packed = 1
-    claimed = (await ask(working.store, "mail")).jobs
+    working.store._claimer.min_leased_batch = 1
+    claimed = (await claim_from(working.store, "mail")).jobs
     others = [one for one in claimed if one.lease.job_id != wanted.id]
     await working.store.settle([Settlement(one.lease, Released()) for one in others])
     return [one for one in claimed if one.lease.job_id == wanted.id]
@@ -177,16 +177,16 @@ async def opens_without_rights_to_tables(url: str, **options: Any) -> None:
 
 
 async def enqueues_and_nothing_else(store: PostgresStore, callers: PostgresStore) -> None:
-    job_id = await put(callers, key="once", payload=LARGE)
+    job_id = await enqueue_one(callers, key="once", payload=LARGE)
     [again] = await callers.enqueue([job(key="once")])
     assert (again.duplicate, again.job_id) == (True, job_id)
     limited = PostgresStore(callers.url, limits=StoreLimits(max_topics=5))
     await limited.open()
-    await put(limited, topic="other")
+    await enqueue_one(limited, topic="other")
     await limited.close()
     claimed = await claim_one(store)
     verbs: list[Callable[[], Awaitable[Any]]] = [
-        lambda: ask(callers, "other"),
+        lambda: claim_from(callers, "other"),
         lambda: callers.settle([Settlement(claimed.lease, Completed(b"1"))]),
         lambda: callers.extend([claimed.lease], 60.0),
         lambda: callers.cancel([job_id]),
@@ -254,12 +254,12 @@ async def test_with_row_level_security(role: Any) -> None:
             await enqueues_in_its_transactions(place.url, tenant="acme")
             await is_held_to_limits(place.url, tenant="acme")
             await opens_without_rights_to_tables(place.url, tenant="acme")
-            mine = await put(callers, tenant="acme")
+            mine = await enqueue_one(callers, tenant="acme")
             assert (await callers.get(mine, tenant="acme")).tenant == "acme"  # type: ignore[union-attr]
             assert await callers.get(other, tenant="acme") is None
             assert await callers.states([other]) == [None]
             with pytest.raises(StoreError, match="permission denied"):
-                await ask(callers)
+                await claim_from(callers)
         async with raw(of_role(place.url)) as connection:
             assert await connection.fetchval("SELECT count(*) FROM all_jobs") == 0
             await connection.execute("SELECT set_config('app.tenant_id', 'acme', false)")
@@ -278,7 +278,7 @@ async def test_a_key_that_is_let_go_of_meanwhile_needs_no_more_rights(role: Any)
     url = fresh_url()
     async with opened(url) as [store], raw(url) as holding, raw(of_role(url)) as connection:
         await role.execute(write_grants(url, ROLE))
-        await put(store, task="mail", topic="mail", key="k", key_until=KeyLifetime.FINISHED)
+        await enqueue_one(store, task="mail", topic="mail", key="k", key_until=KeyLifetime.FINISHED)
         claimed = await claim_one(store, "mail")
         await holding.execute(
             "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS"
@@ -302,7 +302,7 @@ async def test_a_key_that_is_let_go_of_meanwhile_needs_no_more_rights(role: Any)
 
 async def _put_for(place: Secured, tenant: str) -> Any:
     async with opened(place.url, migrated=False) as [store]:
-        return await put(store, tenant=tenant)
+        return await enqueue_one(store, tenant=tenant)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 64, "a\x00b", "public"])

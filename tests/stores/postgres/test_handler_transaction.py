@@ -11,8 +11,8 @@ from tests.stores.postgres.stores import opened
 from tidewheel.core.model import Claimed, Completed, Settlement, State
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore, handler_transaction
-from tidewheel.stores.postgres.handler_transaction import LentTransaction
-from tidewheel.testing.conformance.helpers import claim_one, end, look, put
+from tidewheel.stores.postgres.handler_transaction import PostgresHandlerTransaction
+from tidewheel.testing.conformance.helpers import claim_one, enqueue_one, get_job, settle_one
 
 PATIENCE = 0.4
 
@@ -30,10 +30,10 @@ async def store(proxy: Proxy) -> AsyncIterator[PostgresStore]:
         yield store
 
 
-async def _begun(store: PostgresStore) -> tuple[LentTransaction, Claimed]:
-    await put(store)
+async def _begun(store: PostgresStore) -> tuple[PostgresHandlerTransaction, Claimed]:
+    await enqueue_one(store)
     held = await claim_one(store)
-    transaction = await store.begin(
+    transaction = await store.begin_transaction(
         held.lease, lease_seconds=60.0, seconds=20.0, tenant="root", on_timeout=lambda: None
     )
     assert await transaction.execute("SELECT 1", ()) == 1
@@ -45,7 +45,7 @@ async def test_a_commit_whose_answer_never_comes_counts(store: PostgresStore, pr
     transaction, held = await _begun(store)
     proxy.lose_reply("COMMIT", cut=False)
     assert await transaction.complete(Settlement(held.lease, Completed(b"7")), ())
-    record = await look(store, held.lease.job_id)
+    record = await get_job(store, held.lease.job_id)
     assert (record.state, record.result) == (State.COMPLETED, b"7")
 
 
@@ -55,8 +55,8 @@ async def test_a_commit_that_never_arrived_leaves_nothing(store: PostgresStore, 
     proxy.lose_request("COMMIT")
     with pytest.raises(StoreUnavailable, match="rolled back"):
         await transaction.complete(Settlement(held.lease, Completed(b"7")), ())
-    assert (await look(store, held.lease.job_id)).state is State.RUNNING
-    assert await end(store, held.lease, Completed(b"8"))
+    assert (await get_job(store, held.lease.job_id)).state is State.RUNNING
+    assert await settle_one(store, held.lease, Completed(b"8"))
 
 
 async def test_a_server_that_goes_silent_before_the_end_holds_nobody(
@@ -69,4 +69,4 @@ async def test_a_server_that_goes_silent_before_the_end_holds_nobody(
         await transaction.complete(Settlement(held.lease, Completed()), ())
     await transaction.roll_back()  # it is over
     proxy.restore()
-    assert (await look(store, held.lease.job_id)).state is State.RUNNING
+    assert (await get_job(store, held.lease.job_id)).state is State.RUNNING

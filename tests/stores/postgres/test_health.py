@@ -10,27 +10,29 @@ import pytest
 from tests.servers.postgres import FAST, PostgresServer
 from tests.servers.shared import empty_url
 from tidewheel import Tidewheel
-from tidewheel.core.reports import Ailment, AilmentKind
+from tidewheel.core.reports import HealthFinding, HealthFindingKind
 from tidewheel.stores.postgres import PostgresStore, health
 from tidewheel.stores.postgres.health import shown_statement
 
 
-async def of_kind(app: Tidewheel, kind: AilmentKind) -> list[Ailment]:
-    return [ailment for ailment in await app.store.ailments() if ailment.kind is kind]
+async def of_kind(app: Tidewheel, kind: HealthFindingKind) -> list[HealthFinding]:
+    return [ailment for ailment in await app.store.health() if ailment.kind is kind]
 
 
 async def test_who_holds_a_snapshot_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Process, program and state, and the beginning of its statement without values."""
-    monkeypatch.setattr(health, "PINNED_SECONDS", 0.05)
+    monkeypatch.setattr(health, "MAX_SNAPSHOT_SECONDS", 0.05)
     url = empty_url()
     holder = await asyncpg.connect(url.partition("?")[0], server_settings={"application_name": "report"})
     try:
         async with Tidewheel(url) as app:
-            assert [one for one in await of_kind(app, AilmentKind.PINNED_VACUUM) if _is_report(one)] == []
+            assert [
+                one for one in await of_kind(app, HealthFindingKind.PINNED_VACUUM) if _is_report(one)
+            ] == []
             async with holder.transaction(isolation="repeatable_read"):
                 await holder.fetch("SELECT 'a secret', 42, $1::int", 7)
                 await asyncio.sleep(0.1)
-                pins = [one for one in await of_kind(app, AilmentKind.PINNED_VACUUM) if _is_report(one)]
+                pins = [one for one in await of_kind(app, HealthFindingKind.PINNED_VACUUM) if _is_report(one)]
             [pin] = pins
             assert pin.figures["process"] == holder.get_server_pid()
             assert pin.figures["state"] == "idle in transaction"
@@ -40,7 +42,7 @@ async def test_who_holds_a_snapshot_is_named(monkeypatch: pytest.MonkeyPatch) ->
         await holder.close()
 
 
-def _is_report(ailment: Ailment) -> bool:
+def _is_report(ailment: HealthFinding) -> bool:
     return ailment.figures.get("application") == "report"
 
 
@@ -78,8 +80,8 @@ async def test_what_a_role_may_not_see_is_said_and_harms_nothing_else() -> None:
         )
         plain = address.replace("postgres@", "tidewheel_plain@")
         async with Tidewheel(f"{plain}?{options}", migrate=False) as app:
-            assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
-            [unseen] = await of_kind(app, AilmentKind.UNSEEN)
+            assert await of_kind(app, HealthFindingKind.UNSAFE_COMMITS)
+            [unseen] = await of_kind(app, HealthFindingKind.UNSEEN)
         assert unseen.figures["part"] == "open transactions"
         assert unseen.figures["grantee"] == "tidewheel_plain"  # the remedy can be pasted
     finally:
@@ -93,11 +95,11 @@ async def test_one_broken_part_leaves_the_others_alone(monkeypatch: pytest.Monke
     broken["replication_slots"] = "SELECT * FROM there_is_no_such_view WHERE $1::integer > 0"
     broken["notifications"] = "SELECT pg_sleep(60)"
     monkeypatch.setattr(health._sql, "_statements", broken)
-    monkeypatch.setattr(health, "PART_SECONDS", 0.2)
+    monkeypatch.setattr(health, "CHECK_SECONDS", 0.2)
     async with Tidewheel(empty_url()) as app:
-        unseen = await of_kind(app, AilmentKind.UNSEEN)
+        unseen = await of_kind(app, HealthFindingKind.UNSEEN)
         assert [one.figures["part"] for one in unseen] == ["replication slots", "notifications"]
-        assert await of_kind(app, AilmentKind.UNSAFE_COMMITS)
+        assert await of_kind(app, HealthFindingKind.UNSAFE_COMMITS)
         await app.enqueue("mail", {})
 
 
@@ -108,9 +110,13 @@ async def test_dead_rows_and_a_crowd_are_told_beyond_their_limits(monkeypatch: p
     monkeypatch.setattr(health, "CONNECTION_SHARE", 0.0)
     monkeypatch.setattr(health, "QUEUE_SHARE", 0.0)
     async with Tidewheel(empty_url()) as app:
-        kinds = {one.kind for one in await app.store.ailments()}
-        assert {AilmentKind.DEAD_ROWS, AilmentKind.FEW_CONNECTIONS, AilmentKind.NOTIFY_QUEUE} <= kinds
-        assert not app.store.deaf
+        kinds = {one.kind for one in await app.store.health()}
+        assert {
+            HealthFindingKind.DEAD_ROWS,
+            HealthFindingKind.FEW_CONNECTIONS,
+            HealthFindingKind.NOTIFY_QUEUE,
+        } <= kinds
+        assert not app.store.notifications_down
 
 
 async def test_connections_that_are_reserved_do_not_count(postgres: PostgresServer) -> None:
@@ -133,12 +139,12 @@ async def test_a_table_that_is_mostly_empty_is_told(monkeypatch: pytest.MonkeyPa
     try:
         async with Tidewheel(f"{server}?schema={schema}") as app:
             await app.enqueue_many("mail", [{"text": "x" * 500}] * 300)
-            assert await of_kind(app, AilmentKind.SPARSE) == []
+            assert await of_kind(app, HealthFindingKind.SPARSE) == []
             await connection.execute(f"ANALYZE {schema}.jobs")
-            assert await of_kind(app, AilmentKind.SPARSE) == []
+            assert await of_kind(app, HealthFindingKind.SPARSE) == []
             await connection.execute(f"DELETE FROM {schema}.jobs")  # noqa: S608 - a name of ours
             await connection.execute(f"VACUUM (TRUNCATE false, ANALYZE) {schema}.jobs")
-            [sparse] = await of_kind(app, AilmentKind.SPARSE)
+            [sparse] = await of_kind(app, HealthFindingKind.SPARSE)
     finally:
         await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
         await connection.close()
@@ -149,5 +155,5 @@ async def test_a_server_that_does_not_vacuum_is_told() -> None:
     """A queue leaves a dead row with every claim."""
     with PostgresServer(settings={**FAST, "autovacuum": "off"}) as server:
         async with Tidewheel(server.url()) as app:
-            [found] = await of_kind(app, AilmentKind.NO_VACUUM)
+            [found] = await of_kind(app, HealthFindingKind.NO_VACUUM)
             assert found.figures == {"setting": "autovacuum"}

@@ -9,7 +9,7 @@ import pytest
 from tests.servers.shared import fresh_url
 from tidewheel.core.model import Completed, JobError, NewStep, Report, Retried, Settlement
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import claim, job, put_many
+from tidewheel.testing.conformance.helpers import claim_jobs, enqueue_many, job
 
 NOBODY = "00000000-0000-0000-0000-000000000001"
 
@@ -21,7 +21,7 @@ async def store() -> AsyncIterator[PostgresStore]:
     await store.open()
     await store.migrate()
     await store.enqueue([job(key="k"), job(payload=b'"' + b"x" * 5000 + b'"', retention=60)])
-    first, second = await claim(store)
+    first, second = await claim_jobs(store)
     await store.report([Report(first.lease, checkpoint=b"{}", step=NewStep("fetch", b"1", 0.1))])
     retried = Retried(60, JobError("boom", "it broke"))
     await store.settle(
@@ -72,6 +72,6 @@ async def test_damage_is_found(store: PostgresStore, damage: str, words: str) ->
 
 async def test_a_rule_broken_many_times_is_told_twenty_times(store: PostgresStore) -> None:
     """More would say little, and a million lines nothing."""
-    await put_many(store, 30)
+    await enqueue_many(store, 30)
     await store._database.fetch("UPDATE {schema}.jobs SET payload = NULL")
     assert sum("has no body" in problem for problem in await store.check()) == 20

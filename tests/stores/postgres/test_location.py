@@ -20,7 +20,7 @@ from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable, T
 from tidewheel.stores import create_store
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.testing.conformance.helpers import claim_one, put
+from tidewheel.testing.conformance.helpers import claim_one, enqueue_one
 
 SECRET = "hunter2"  # noqa: S105 - nobody's
 
@@ -163,7 +163,7 @@ async def test_a_unix_socket_is_a_host_like_others(postgres: PostgresServer, pos
     url = f"postgresql://postgres@/postgres?{query}"
     async with opened(url, url) as [store, other], store.wakeups(topics=["mail"]) as wakeups:
         assert str(postgres.directory) in store.describe()["database"]
-        await put(other)
+        await enqueue_one(other)
         assert await wakeups.wait(PATIENCE)
         await claim_one(store)
 
@@ -195,7 +195,7 @@ async def test_passwords_are_checked_and_never_shown(
                 await PostgresStore(wrong).open()
             assert SECRET not in str(caught.value)
         async with opened(right) as [store]:
-            await put(store)
+            await enqueue_one(store)
             await connection.execute("ALTER ROLE app PASSWORD 'changed'")
             await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'"
@@ -234,11 +234,11 @@ async def test_a_role_that_only_works_needs_few_rights(strict: PostgresServer) -
         )
         url = strict.url(schema="owned").replace("postgres@", f"worker:{SECRET}@")
         async with opened(url) as [store]:
-            await put(store)
+            await enqueue_one(store)
             await claim_one(store)
             assert await store.check() == []
             await store.prune()
         await connection.execute("REVOKE ALL ON ALL TABLES IN SCHEMA owned FROM worker")
         async with opened(url, migrated=False) as [store]:
             with pytest.raises(StoreError, match="permission denied"):
-                await put(store)
+                await enqueue_one(store)

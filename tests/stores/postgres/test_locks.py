@@ -14,7 +14,7 @@ from tests.stores.postgres.stores import opened, raw, schema_of
 from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore, database, enqueue
-from tidewheel.testing.conformance.helpers import ask, claim_one, job, look, put
+from tidewheel.testing.conformance.helpers import claim_from, claim_one, enqueue_one, get_job, job
 
 LOCK_SECONDS = 0.15
 """What ten seconds are in real life."""
@@ -30,7 +30,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 @pytest.fixture
 async def impatient(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
     """One whose statements and functions wait for locks only a moment."""
-    monkeypatch.setattr(enqueue, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(enqueue, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(database, "LOCK_SECONDS", LOCK_SECONDS)
     async with opened(postgres_url) as [store], raw(postgres_url) as connection:
         await _set_lock_timeout(connection, postgres_url, f"{LOCK_SECONDS}s")
@@ -70,13 +70,13 @@ async def test_verbs_give_up_on_a_locked_table_and_lose_nothing(
 ) -> None:
     """They say that the store is unavailable, and the same calls work when the lock is gone."""
     store = impatient
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     lease = (await claim_one(store)).lease
     settlement = Settlement(lease, Completed(b"1"), 0.01)
     new = job()
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.enqueue([new]),
-        lambda: ask(store),
+        lambda: claim_from(store),
         lambda: store.settle([settlement]),
         lambda: store.extend([lease], 60.0),
         lambda: store.cancel([job_id]),
@@ -89,8 +89,8 @@ async def test_verbs_give_up_on_a_locked_table_and_lose_nothing(
     assert await store.settle([settlement]) == [True]
     [answer] = await store.enqueue([new])
     assert not answer.duplicate
-    assert (await look(store, job_id)).state is State.COMPLETED
-    assert not (await look(store, new.id)).cancel_requested
+    assert (await get_job(store, job_id)).state is State.COMPLETED
+    assert not (await get_job(store, new.id)).cancel_requested
     assert (await store.count(JobFilter())).total == 2
     assert await store.check() == []
 
@@ -107,13 +107,13 @@ async def test_a_short_lock_is_only_waited_for(store: PostgresStore, postgres_ur
 
 async def test_a_lease_is_not_shortened_by_a_wait_for_a_lock(store: PostgresStore, postgres_url: str) -> None:
     """It lasts as long as was asked for from when it was granted, not from when it was asked for."""
-    await put(store)
+    await enqueue_one(store)
     async with locked(postgres_url):
-        claiming = asyncio.create_task(ask(store, lease_seconds=2.0))
+        claiming = asyncio.create_task(claim_from(store, lease_seconds=2.0))
         await waited_for(postgres_url)
         released = await store.now()
     [claimed] = (await claiming).jobs
-    record = await look(store, claimed.lease.job_id)
+    record = await get_job(store, claimed.lease.job_id)
     assert record.leased_until is not None
     assert record.leased_until >= released + 2_000_000
 
@@ -132,10 +132,10 @@ async def test_reading_gives_up_on_a_locked_table(impatient: PostgresStore, post
 
 async def test_a_locked_row_delays_nobody_elses_job(store: PostgresStore, postgres_url: str) -> None:
     """An operator's open transaction on one job, and workers go past it."""
-    first = await put(store)
-    second = await put(store)
+    first = await enqueue_one(store)
+    second = await enqueue_one(store)
     async with raw(postgres_url) as connection, connection.transaction():
         await connection.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", first)
         assert (await claim_one(store)).lease.job_id == second
-        assert (await ask(store)).jobs == ()
+        assert (await claim_from(store)).jobs == ()
     assert (await claim_one(store)).lease.job_id == first

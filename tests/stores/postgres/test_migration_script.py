@@ -14,15 +14,15 @@ from tests.servers.binaries import find_binaries
 from tests.servers.shared import fresh_url
 from tests.stores.postgres.catalogue import NEXT_STEP, catalogue
 from tests.stores.postgres.stores import opened, raw, schema_of
-from tidewheel.admin.migration_scripts import missing_script, write_script
+from tidewheel.admin.migration_scripts import missing_script, write_migration_script
 from tidewheel.core.model import Completed, Settlement
 from tidewheel.errors import ConfigurationError, SchemaTooNew
 from tidewheel.stores.postgres import schema
 from tidewheel.stores.postgres.roles import security_script
-from tidewheel.stores.postgres.schema import migrations, split
-from tidewheel.testing.conformance.helpers import claim_one, put
+from tidewheel.stores.postgres.schema import load_migrations, split_statements
+from tidewheel.testing.conformance.helpers import claim_one, enqueue_one
 
-STEPS = migrations()
+STEPS = load_migrations()
 NAMES = [name for _, name, _ in STEPS]
 
 
@@ -66,7 +66,7 @@ def psql(url: str, text: str) -> None:
 @pytest.mark.parametrize("rls", [False, True])
 async def test_the_printed_sql_makes_what_migrate_makes(url: str, rls: bool) -> None:
     """Run by psql, it leaves the same catalogue, nothing to migrate, and a queue that works."""
-    script = write_script(url, since=0, rls=rls)
+    script = write_migration_script(url, since=0, rls=rls)
     assert list(script.steps) == NAMES + ["rls"] * rls
     other = fresh_url()
     expected = await by_migrating(other, rls=rls)
@@ -75,7 +75,7 @@ async def test_the_printed_sql_makes_what_migrate_makes(url: str, rls: bool) -> 
         assert await catalogue(connection) == expected
         assert await store.migrate() == []
         assert (await missing_script(url)).steps == ()
-        job_id = await put(store)
+        job_id = await enqueue_one(store)
         claimed = await claim_one(store)
         assert claimed.lease.job_id == job_id
         assert await store.settle([Settlement(claimed.lease, Completed(b"1"))])
@@ -85,7 +85,7 @@ async def test_the_printed_sql_makes_what_migrate_makes(url: str, rls: bool) -> 
 
 async def test_statement_by_statement_it_is_the_same_and_sets_back_what_it_set(url: str) -> None:
     """For tools that run it in a transaction of their own, by drivers that take one statement at a time."""
-    script = write_script(url, since=0)
+    script = write_migration_script(url, since=0)
     other = fresh_url()
     expected = await by_migrating(other)
     asked = "SELECT current_setting('search_path'), current_setting('lock_timeout')"
@@ -105,7 +105,7 @@ async def test_statement_by_statement_it_is_the_same_and_sets_back_what_it_set(u
 
 async def test_a_script_refuses_what_it_is_not_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second time, at another version, or without a transaction: nothing is changed."""
-    script = write_script(url, since=0)
+    script = write_migration_script(url, since=0)
     async with raw(url) as connection:
         first, second, *_ = script.statements
         await connection.execute(first)
@@ -117,9 +117,9 @@ async def test_a_script_refuses_what_it_is_not_for(url: str, monkeypatch: pytest
             await connection.execute(script.text)
         await connection.execute("ROLLBACK")
         later = [*STEPS, NEXT_STEP, (3, "0003_more", "CREATE TABLE more ();\n")]
-        monkeypatch.setattr(schema, "migrations", lambda: later)
+        monkeypatch.setattr(schema, "load_migrations", lambda: later)
         with pytest.raises(asyncpg.RaiseError, match="for version 2 "):
-            await connection.execute(write_script(url, since=2).text)
+            await connection.execute(write_migration_script(url, since=2).text)
 
 
 async def test_an_older_schema_gets_only_what_is_missing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,11 +127,11 @@ async def test_an_older_schema_gets_only_what_is_missing(url: str, monkeypatch: 
     async with opened(url, migrated=False) as [store], raw(url) as connection:
         await store.migrate(rls=True)
         later = [*STEPS, NEXT_STEP]
-        monkeypatch.setattr(schema, "migrations", lambda: later)
+        monkeypatch.setattr(schema, "load_migrations", lambda: later)
         script = await missing_script(url)
         assert list(script.steps) == [NEXT_STEP[1], "rls"]
-        assert (script.since, script.version, script.undo) == (len(STEPS), len(later), None)
-        assert script == write_script(url, since=len(STEPS), rls=True)
+        assert (script.from_version, script.to_version, script.undo) == (len(STEPS), len(later), None)
+        assert script == write_migration_script(url, since=len(STEPS), rls=True)
         await connection.execute(script.text)
         assert await store.migrate() == []
         other = fresh_url()
@@ -156,13 +156,13 @@ async def test_looking_makes_nothing(url: str) -> None:
 
 def test_a_script_needs_no_server_and_public_is_not_taken_over() -> None:
     """Of the URL only the schema matters."""
-    assert 'CREATE SCHEMA "queue"' in write_script("postgresql:///?schema=queue", since=0).text
+    assert 'CREATE SCHEMA "queue"' in write_migration_script("postgresql:///?schema=queue", since=0).text
     public = "postgresql:///?schema=public"
-    assert write_script(public, since=0).undo is None
+    assert write_migration_script(public, since=0).undo is None
     with pytest.raises(ConfigurationError, match="whole schema"):
-        write_script(public, since=0, rls=True)
+        write_migration_script(public, since=0, rls=True)
     with pytest.raises(ConfigurationError, match=f"99; this Tidewheel knows 0 .* to {len(STEPS)}"):
-        write_script("postgresql:", since=99)
+        write_migration_script("postgresql:", since=99)
 
 
 def test_scripts_are_split_where_statements_end() -> None:
@@ -170,9 +170,9 @@ def test_scripts_are_split_where_statements_end() -> None:
     script = (
         "-- a; b\nSELECT ';' AS \"a;b\" -- c;\n; -- gone;\nDO $x$ ; $$ ; $$ $x$;\nSELECT 'it''s;'; -- end\n"
     )
-    assert split(script) == [
+    assert split_statements(script) == [
         "-- a; b\nSELECT ';' AS \"a;b\" -- c;", "DO $x$ ; $$ ; $$ $x$", "SELECT 'it''s;'"
     ]  # fmt: skip
     for text in [*(script for _, _, script in STEPS), security_script()]:
         # Whoever puts a semicolon behind a statement must not put it into a comment.
-        assert all("--" not in statement.rpartition("\n")[2] for statement in split(text))
+        assert all("--" not in statement.rpartition("\n")[2] for statement in split_statements(text))

@@ -16,10 +16,17 @@ from tests.stores.postgres.stores import opened, own_database, raw, schema_of
 from tidewheel.core.model import Claimed, Completed, JobFilter, Settlement, State
 from tidewheel.errors import ConfigurationError, NotOpen, SchemaTooNew, StoreError, StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore, schema
-from tidewheel.stores.postgres.schema import migrations, read_steps
-from tidewheel.testing.conformance.helpers import ask, claim, claim_one, job, put, put_many
+from tidewheel.stores.postgres.schema import load_migrations, read_steps
+from tidewheel.testing.conformance.helpers import (
+    claim_from,
+    claim_jobs,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    job,
+)
 
-STEPS = [name for _, name, _ in migrations()]
+STEPS = [name for _, name, _ in load_migrations()]
 
 
 async def versions(url: str) -> list[int]:
@@ -57,23 +64,23 @@ async def test_a_newer_schema_is_refused() -> None:
         with pytest.raises(SchemaTooNew, match=r"9999.*upgrade Tidewheel"):
             await store.migrate()
         with pytest.raises(SchemaTooNew, match="9999"):
-            await store.missing_steps()
+            await store.pending_migrations()
 
 
 async def test_a_step_that_adds_a_column_disturbs_nobody_who_is_at_work() -> None:
     """A rolling upgrade: jobs that share a row hold it as it was, and come back as it is."""
     url = fresh_url()
     async with opened(url) as [store], raw(url) as connection:
-        job_ids = await put_many(store, 60)
-        held = await claim(store, limit=30)
-        lost = await claim(store, limit=30, lease_seconds=0.1, worker="lost")
+        job_ids = await enqueue_many(store, 60)
+        held = await claim_jobs(store, limit=30)
+        lost = await claim_jobs(store, limit=30, lease_seconds=0.1, worker="lost")
         assert await connection.fetchval("SELECT count(*) FROM leased_batches") == 2
         await connection.execute("ALTER TABLE jobs ADD COLUMN of_tomorrow text")
         assert await store.settle([Settlement(one.lease, Completed()) for one in held]) == [True] * 30
         again: list[Claimed] = []
         async with asyncio.timeout(PATIENCE):
             while len(again) < 30:  # those that were not started come one by one
-                found = await claim(store, limit=30)
+                found = await claim_jobs(store, limit=30)
                 assert await store.settle([Settlement(one.lease, Completed()) for one in found]) == [
                     True
                 ] * len(found)
@@ -104,9 +111,9 @@ async def test_what_a_migration_would_do_can_be_asked_first() -> None:
     """Asking makes no schema."""
     url = fresh_url()
     async with opened(url, migrated=False) as [store]:
-        assert await store.missing_steps() == await store.missing_steps() == STEPS
+        assert await store.pending_migrations() == await store.pending_migrations() == STEPS
         assert await store.migrate() == STEPS
-        assert await store.missing_steps() == []
+        assert await store.pending_migrations() == []
 
 
 async def test_an_older_schema_gets_only_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,14 +121,14 @@ async def test_an_older_schema_gets_only_what_is_missing(monkeypatch: pytest.Mon
     url = fresh_url()
     async with opened(*[url] * 8, migrated=False) as stores:
         assert await stores[0].migrate() == STEPS
-        job_id = await put(stores[0])
-        later = [*migrations(), NEXT_STEP]
-        monkeypatch.setattr(schema, "migrations", lambda: later)
-        assert await stores[0].missing_steps() == [NEXT_STEP[1]]
+        job_id = await enqueue_one(stores[0])
+        later = [*load_migrations(), NEXT_STEP]
+        monkeypatch.setattr(schema, "load_migrations", lambda: later)
+        assert await stores[0].pending_migrations() == [NEXT_STEP[1]]
         done = await asyncio.gather(*(store.migrate() for store in stores))
         assert sorted(done, key=len) == [[]] * 7 + [[NEXT_STEP[1]]]
         assert await versions(url) == [1, 2]
-        assert await stores[0].missing_steps() == []
+        assert await stores[0].pending_migrations() == []
         assert (await claim_one(stores[1])).lease.job_id == job_id
         monkeypatch.undo()
         with pytest.raises(SchemaTooNew, match=r"schema version 2, this Tidewheel knows 1"):
@@ -132,13 +139,13 @@ async def test_a_later_step_that_fails_leaves_the_schema_as_it_was(monkeypatch: 
     """Neither its version nor half of its tables is there, and jobs are enqueued as before."""
     url = fresh_url()
     async with opened(url) as [store], raw(url) as connection:
-        broken = [*migrations(), NEXT_STEP, (3, "0003_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
-        monkeypatch.setattr(schema, "migrations", lambda: broken)
+        broken = [*load_migrations(), NEXT_STEP, (3, "0003_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
+        monkeypatch.setattr(schema, "load_migrations", lambda: broken)
         with pytest.raises(StoreError, match="division by zero"):
             await store.migrate()
         assert await versions(url) == [1]
         assert await connection.fetchval("SELECT to_regclass('notes')::text") is None
-        await put(store)
+        await enqueue_one(store)
 
 
 def test_a_step_is_a_file_or_a_directory_of_parts(tmp_path: Path) -> None:
@@ -163,13 +170,13 @@ def test_a_step_is_a_file_or_a_directory_of_parts(tmp_path: Path) -> None:
 async def test_a_step_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps are one transaction: there is no half-made schema to clean up."""
     url = fresh_url()
-    steps = migrations()
+    steps = load_migrations()
     async with opened(url, migrated=False) as [store]:
         broken = [*steps, (2, "0002_broken", "CREATE TABLE extra (); SELECT 1 / 0")]
-        monkeypatch.setattr(schema, "migrations", lambda: broken)
+        monkeypatch.setattr(schema, "load_migrations", lambda: broken)
         with pytest.raises(StoreError, match="division by zero"):
             await store.migrate()
-        monkeypatch.setattr(schema, "migrations", lambda: steps)
+        monkeypatch.setattr(schema, "load_migrations", lambda: steps)
         async with raw(url) as connection:
             assert not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema_of(url))
         assert await store.migrate() == STEPS
@@ -181,7 +188,7 @@ async def test_a_schema_that_is_there_and_empty_is_used() -> None:
     async with raw(url) as connection:
         await connection.execute(f"CREATE SCHEMA {schema_of(url)}")
     async with opened(url) as [store]:
-        job_id = await put(store)
+        job_id = await enqueue_one(store)
         assert await store.states([job_id]) == [State.PENDING]
 
 
@@ -214,7 +221,7 @@ async def test_a_role_without_rights_is_told(postgres: PostgresServer) -> None:
                 await store.migrate()
             await connection.execute(f"ALTER SCHEMA {name} OWNER TO {name}")
             assert await store.migrate() == STEPS
-            await put(store)
+            await enqueue_one(store)
         await connection.execute(f"DROP SCHEMA {name} CASCADE; DROP ROLE {name}")
 
 
@@ -223,7 +230,7 @@ async def test_a_store_used_before_it_is_migrated_says_what_to_do() -> None:
     async with opened(fresh_url(), migrated=False) as [store]:
         calls: list[Any] = [
             lambda: store.enqueue([job()]),
-            lambda: ask(store),
+            lambda: claim_from(store),
             store.rescue,
             lambda: store.get(job().id),
             lambda: store.list_jobs(JobFilter(), limit=1),
@@ -258,15 +265,15 @@ async def test_a_schema_dropped_and_made_anew_under_open_stores_works() -> None:
     """What connections remember of the old functions and tables does not get in the way."""
     url = fresh_url()
     async with opened(url, url) as [store, other]:
-        await put(store)
+        await enqueue_one(store)
         await claim_one(store)
         await other.count(JobFilter())
         async with raw(url) as connection:
             await connection.execute(f"DROP SCHEMA {schema_of(url)} CASCADE")
         with pytest.raises(StoreError, match="tidewheel migrate"):
-            await put(store)
+            await enqueue_one(store)
         await other.migrate()
-        await put(store)
+        await enqueue_one(store)
         await claim_one(other)
         assert (await other.count(JobFilter())).total == 1
         assert await store.check() == []
@@ -281,7 +288,7 @@ async def test_the_databases_default_isolation_does_not_matter(
         url = postgres.url(name)
         async with opened(*[url] * 3) as stores:
             await stores[0].enqueue([job() for _ in range(60)])
-            claims = await asyncio.gather(*(ask(store, limit=20) for store in stores))
+            claims = await asyncio.gather(*(claim_from(store, limit=20) for store in stores))
             assert len({one.lease.job_id for claim in claims for one in claim.jobs}) == 60
             answers = await asyncio.gather(*(store.enqueue([job(key="k")]) for store in stores))
             assert [answer.duplicate for [answer] in answers].count(False) == 1

@@ -102,7 +102,7 @@ async def test_a_caller_without_the_rights_leaves_maintenance_to_others(
     role: Role, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried once, and nothing is said about it."""
-    monkeypatch.setattr(store_maintenance, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(store_maintenance, "STORE_MAINTENANCE_SECONDS", 0.02)
     with caplog.at_level(logging.DEBUG, "tidewheel.maintenance"):
         async with Tidewheel(role.url), asyncio.timeout(PATIENCE):
             while not caplog.records:

@@ -16,6 +16,7 @@ from tests.servers.shared import shared_server
 from tests.stores.postgres.server_log import Complaints
 from tests.stores.postgres.stores import opened, raw, schema_of
 from tidewheel.core.model import (
+    ActionResult,
     Completed,
     Failed,
     JobFilter,
@@ -26,20 +27,19 @@ from tidewheel.core.model import (
     Retried,
     Settlement,
     State,
-    Verdict,
 )
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.testing.conformance.helpers import (
     BOOM,
-    ask,
-    claim,
+    claim_from,
+    claim_jobs,
     claim_one,
-    end,
+    enqueue_many,
+    enqueue_one,
+    get_job,
     job,
-    look,
-    put,
-    put_many,
+    settle_one,
 )
 
 SESSION = ("enable_seqscan", "enable_hashjoin", "plan_cache_mode", "search_path", "lock_timeout", "jit")
@@ -72,21 +72,21 @@ async def test_a_jobs_whole_life_works(stores: list[PostgresStore]) -> None:
     """Each verb once, each time over whatever connection there is."""
     [store, *_] = stores
     large = b'"%s"' % (b"x" * 5000)
-    job_id = await put(store, payload=large, key="k", priority=5)
+    job_id = await enqueue_one(store, payload=large, key="k", priority=5)
     [duplicate] = await store.enqueue([job(key="k")])
     assert duplicate.job_id == job_id
     claimed = await claim_one(store)
     assert claimed.payload == large
-    assert await store.start([claimed.lease]) == [True]
+    assert await store.mark_started([claimed.lease]) == [True]
     assert await store.extend([claimed.lease], 60.0) == [True]
     assert await store.report([Report(claimed.lease, Progress(5.0, "halfway"), b"[1]")]) == [True]
-    assert await store.cancel([job_id]) == [Verdict.REQUESTED]
+    assert await store.cancel([job_id]) == [ActionResult.REQUESTED]
     assert await store.cancel_requests([claimed.lease]) == [claimed.lease]
-    assert await end(store, claimed.lease, Retried(0.0, BOOM))
-    assert (await look(store, job_id)).state is State.CANCELLED
-    assert await store.requeue([job_id]) == [Verdict.DONE]
-    assert await end(store, (await claim_one(store)).lease, Released())
-    assert await end(store, (await claim_one(store)).lease, Failed(BOOM))
+    assert await settle_one(store, claimed.lease, Retried(0.0, BOOM))
+    assert (await get_job(store, job_id)).state is State.CANCELLED
+    assert await store.requeue([job_id]) == [ActionResult.DONE]
+    assert await settle_one(store, (await claim_one(store)).lease, Released())
+    assert await settle_one(store, (await claim_one(store)).lease, Failed(BOOM))
     assert len((await store.list_jobs(JobFilter(state=State.FAILED), limit=10)).items) == 1
     assert (await store.list_jobs(JobFilter(text="xxxx"), limit=10)).items[0].id == job_id
     assert (await store.stats(window_seconds=60.0)).failed == 1
@@ -94,17 +94,19 @@ async def test_a_jobs_whole_life_works(stores: list[PostgresStore]) -> None:
     assert [topic.topic for topic in await store.topics()] == ["mail"]
     await store.pause("mail", None)
     for written in (True, False):
-        answers = await store.enqueue_with(NewDocument("turn", "t", b"", only_version=0), [job("later")])
+        answers = await store.enqueue_with_document(
+            NewDocument("turn", "t", b"", expected_version=0), [job("later")]
+        )
         assert (answers is not None) is written
     await store.rescue()
     await store.prune()
-    assert await store.delete([job_id]) == [Verdict.DONE]
+    assert await store.delete([job_id]) == [ActionResult.DONE]
     assert await store.check() == []
 
 
 async def test_statements_of_different_callers_are_never_mixed_up(stores: list[PostgresStore]) -> None:
     """Requeue and delete have equal parameters; over two connections neither does the other's work."""
-    keep = await put_many(stores[0], 20)
+    keep = await enqueue_many(stores[0], 20)
     await stores[0].cancel(keep)
 
     async def requeue_and_cancel(store: PostgresStore) -> None:
@@ -115,8 +117,8 @@ async def test_statements_of_different_callers_are_never_mixed_up(stores: list[P
 
     async def come_and_go(store: PostgresStore) -> None:
         for _ in range(15):
-            ids = await put_many(store, 5)
-            assert await store.delete(ids) == [Verdict.DONE] * 5
+            ids = await enqueue_many(store, 5)
+            assert await store.delete(ids) == [ActionResult.DONE] * 5
 
     await asyncio.gather(*map(requeue_and_cancel, stores[:3]), *map(come_and_go, stores[3:]))
     assert (await stores[0].count(JobFilter())).total == 20
@@ -129,11 +131,11 @@ async def test_many_stores_share_two_connections(
 ) -> None:
     """Six workers, thirty connections, two of the server's: every job is completed by one of them."""
     complaints = await Complaints.of(postgres)
-    ids = set(await put_many(stores[0], 600))
+    ids = set(await enqueue_many(stores[0], 600))
     completed: list[UUID] = []
 
     async def work(store: PostgresStore) -> None:
-        while jobs := await claim(store, limit=20):
+        while jobs := await claim_jobs(store, limit=20):
             await store.extend([one.lease for one in jobs], 60.0)
             settlements = [Settlement(one.lease, Completed(b"1"), 0.001) for one in jobs]
             assert await store.settle(settlements) == [True] * len(jobs)
@@ -150,12 +152,12 @@ async def test_no_setting_is_left_on_a_connection(stores: list[PostgresStore], n
     """Another program of the same pool finds its sessions as the server makes them."""
     async with raw(narrow.server.url()) as direct:
         fresh = [await direct.fetchval(f"SHOW {name}") for name in SESSION]
-    await put_many(stores[0], 30, payload=b"1" * 2000)
+    await enqueue_many(stores[0], 30, payload=b"1" * 2000)
 
     async def use(store: PostgresStore) -> None:
         claimed = await claim_one(store)
         await store.report([Report(claimed.lease, Progress(5.0), b"[1]")])
-        await end(store, claimed.lease, Failed(BOOM))
+        await settle_one(store, claimed.lease, Failed(BOOM))
         await store.get(claimed.lease.job_id)
         await store.list_jobs(JobFilter(text="x"), limit=5)
         await store.stats(window_seconds=60.0)
@@ -200,7 +202,7 @@ async def test_temporary_tables_of_another_client_are_not_mistaken_for_ours(
         for transaction in transactions:
             await transaction.commit()
         for store in stores:
-            await put(store)
+            await enqueue_one(store)
             await claim_one(store)
         assert await stores[0].check() == []
     finally:
@@ -214,7 +216,7 @@ async def test_a_pooler_that_restarts_is_an_outage(postgres: PostgresServer, pos
     """Calls fail while it is away and work when it is back; nobody has to reconnect by hand."""
     with PgBouncer(postgres, pool_size=2) as pooler:
         async with opened(pooler.url(schema=schema_of(postgres_url))) as [store]:
-            job_id = await put(store)
+            job_id = await enqueue_one(store)
             lease = (await claim_one(store)).lease
             pooler.stop()
             for _ in range(3):
@@ -222,8 +224,8 @@ async def test_a_pooler_that_restarts_is_an_outage(postgres: PostgresServer, pos
                     await store.extend([lease], 60.0)
             pooler.start()
             assert await store.extend([lease], 60.0) == [True]
-            assert await end(store, lease, Completed(b"1"))
-            assert (await look(store, job_id)).state is State.COMPLETED
+            assert await settle_one(store, lease, Completed(b"1"))
+            assert (await get_job(store, job_id)).state is State.COMPLETED
 
 
 async def test_a_cancelled_verb_frees_the_servers_connection(
@@ -234,10 +236,10 @@ async def test_a_cancelled_verb_frees_the_servers_connection(
         await connection.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
         for store in stores:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(put(store), 0.05)
+                await asyncio.wait_for(enqueue_one(store), 0.05)
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(ask(store), 0.05)
+                await asyncio.wait_for(claim_from(store), 0.05)
     async with asyncio.timeout(PATIENCE):
         for store in stores:
             await store.now()
-            await put(store)
+            await enqueue_one(store)

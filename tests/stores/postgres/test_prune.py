@@ -10,12 +10,12 @@ from tests.patience import PATIENCE
 from tests.stores.postgres.stores import opened, raw
 from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.stores.postgres import PostgresStore, maintenance
-from tidewheel.testing.conformance.helpers import claim, claim_one, ids, put, put_many
+from tidewheel.testing.conformance.helpers import claim_jobs, claim_one, enqueue_many, enqueue_one, ids
 
 
 async def _complete(store: PostgresStore, number: int) -> list[object]:
-    await put_many(store, number, retention=0.0)
-    jobs = await claim(store, limit=number)
+    await enqueue_many(store, number, retention=0.0)
+    jobs = await claim_jobs(store, limit=number)
     await store.settle([Settlement(job.lease, Completed()) for job in jobs])
     return list(ids(jobs))
 
@@ -48,7 +48,7 @@ async def test_a_locked_job_is_passed_over_and_claims_go_on(postgres_url: str) -
             async with asyncio.timeout(PATIENCE):  # half of what a lock is waited for
                 assert await store.prune() == {State.COMPLETED: 29}
                 assert await store.prune() == {}
-                await put(store)
+                await enqueue_one(store)
                 await claim_one(store)
         assert await store.prune() == {State.COMPLETED: 1}
         assert await store.check() == []
@@ -70,7 +70,7 @@ async def test_jobs_that_are_gone_already_are_passed_over_by_the_thousand(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call looks at so many and no more, but does not say that nothing is left while there is."""
-    monkeypatch.setattr(maintenance, "PRUNE_LOOKED", 20)
+    monkeypatch.setattr(maintenance, "MAX_SCANNED_PER_PRUNE", 20)
     async with opened(postgres_url) as [store]:
         for _ in range(3):
             gone = await _complete(store, 25)

@@ -18,15 +18,15 @@ from tidewheel.core.conditions import (
     Compare,
     ComparePayload,
     Comparison,
+    ContainsText,
     Field,
-    HoldsText,
     Not,
 )
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import (
     Completed,
+    DerivedState,
     Failed,
-    Head,
     JobFilter,
     Lane,
     Outcome,
@@ -35,21 +35,21 @@ from tidewheel.core.model import (
     Report,
     Retried,
     Settlement,
-    Shown,
     State,
+    TopicHead,
 )
 from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
     BOOM,
-    cancelled,
-    claim,
-    completed,
-    end,
-    failed,
+    claim_jobs,
+    enqueue_one,
     job,
-    put,
+    make_cancelled,
+    make_completed,
+    make_failed,
+    settle_one,
 )
 
 LARGE = ("jobs", "finished_jobs", "bodies", "progress", "attempts", "steps", "job_keys", "retention_queue")
@@ -63,7 +63,7 @@ LISTS = [
     (JobFilter(task="send"), _OF_LANE),
     (JobFilter(topic="mail", task="send", tenant="root", created_after=1), _OF_LANE),
     (JobFilter(topic="mail", state=State.PENDING), {"jobs_ready", "jobs_pending_by_lane"}),
-    (JobFilter(topic="mail", state=Shown.DELAYED), {"jobs_pending_by_lane"}),
+    (JobFilter(topic="mail", state=DerivedState.DELAYED), {"jobs_pending_by_lane"}),
     (JobFilter(topic="mail", state=State.COMPLETED), {"finished_jobs_lane"}),
     (JobFilter(tenant="acme"), {"jobs_tenant", "finished_jobs_tenant", "leased_batches_pkey"}),
     (JobFilter(tenant="acme", topic="mail", state=State.FAILED), {"finished_jobs_tenant"}),
@@ -81,10 +81,10 @@ LISTS = [
     (JobFilter(state=State.COMPLETED), {"finished_jobs_number"}),
     (JobFilter(state=State.FAILED), {"finished_jobs_failed_or_cancelled"}),
     (JobFilter(state=State.CANCELLED), {"finished_jobs_failed_or_cancelled"}),
-    (JobFilter(state=Shown.DELAYED), {"jobs_pending_by_lane"}),
-    (JobFilter(state=Shown.RETRYING), {"jobs_retrying"}),
-    (JobFilter(state=Shown.BLOCKED), {"jobs_blocked"}),
-    (JobFilter(state=Shown.CLAIMED), {"jobs_leased", "leased_batches_pkey"}),
+    (JobFilter(state=DerivedState.DELAYED), {"jobs_pending_by_lane"}),
+    (JobFilter(state=DerivedState.RETRYING), {"jobs_retrying"}),
+    (JobFilter(state=DerivedState.BLOCKED), {"jobs_blocked"}),
+    (JobFilter(state=DerivedState.CLAIMED), {"jobs_leased", "leased_batches_pkey"}),
 ]  # fmt: skip
 
 _CROWD = """
@@ -192,20 +192,20 @@ only_reads = pytest.mark.asyncio(loop_scope="module")
 
 async def _fill(store: PostgresStore) -> None:
     """Some jobs of every kind; more of the tenant root and the topic mail than of others."""
-    await failed(store, tenant="acme", task="send")
+    await make_failed(store, tenant="acme", task="send")
     for tenant, topic, number in (("root", "mail", 6), ("acme", "other", 1)):
         for _ in range(number):
             options: dict[str, Any] = {"tenant": tenant, "task": "send", "correlation_id": "c"}
-            await failed(store, topic, **options)
-            await completed(store, topic, **options)
-            await cancelled(store, topic, **options)
-            await put(store, topic, key=new_id().hex, **options)
-            await put(store, topic, delay=60, **options)
-            await put(store, topic, priority=2, **options)
-            [claimed] = await claim(store, Lane(topic, "send"), limit=1)
-            await end(store, claimed.lease, Retried(60, BOOM))
-            await put(store, topic, priority=2, **options)
-            await claim(store, Lane(topic, "send"), limit=1)
+            await make_failed(store, topic, **options)
+            await make_completed(store, topic, **options)
+            await make_cancelled(store, topic, **options)
+            await enqueue_one(store, topic, key=new_id().hex, **options)
+            await enqueue_one(store, topic, delay=60, **options)
+            await enqueue_one(store, topic, priority=2, **options)
+            [claimed] = await claim_jobs(store, Lane(topic, "send"), limit=1)
+            await settle_one(store, claimed.lease, Retried(60, BOOM))
+            await enqueue_one(store, topic, priority=2, **options)
+            await claim_jobs(store, Lane(topic, "send"), limit=1)
 
 
 def _check(statements: list[tuple[str, tuple[Step, ...]]]) -> None:
@@ -240,7 +240,7 @@ async def test_each_list_reads_the_indexes_made_for_it(filled: PostgresStore) ->
 SOUGHT = AllOf(
     (
         Not(Compare(Field.USER_ID, Comparison.EQUAL, "nobody")),
-        AnyOf((HoldsText("nowhere"), Not(ComparePayload(("a",), Comparison.EQUAL, 1)))),
+        AnyOf((ContainsText("nowhere"), Not(ComparePayload(("a",), Comparison.EQUAL, 1)))),
     )
 )
 """What no index serves: columns, texts and payloads, all of which have to be looked at."""
@@ -273,7 +273,7 @@ async def test_each_count_reads_counters_or_the_same_indexes(filled: PostgresSto
             read = {step.index for steps in counted for step in steps}
             assert read in (indexes, set()), where
             finer = (where.key, where.correlation_id, where.created_after)
-            assert (read == indexes) == (isinstance(where.state, Shown) or finer != (None,) * 3), where
+            assert (read == indexes) == (isinstance(where.state, DerivedState) or finer != (None,) * 3), where
 
 
 @only_reads
@@ -324,10 +324,10 @@ async def test_a_claim_reads_the_left_ends_of_its_indexes(store: PostgresStore, 
     await mislead(store)
     await _fill(store)
     async with Plans(store).kept() as plans:
-        await claim(store, Lane("mail", "send"), limit=3)
-        await claim(store, Lane("mail", "send"), Lane("other", "send"), "mail", limit=3)
+        await claim_jobs(store, Lane("mail", "send"), limit=3)
+        await claim_jobs(store, Lane("mail", "send"), Lane("other", "send"), "mail", limit=3)
         store._clock.advance(100)  # type: ignore[attr-defined]
-        await claim(store, "mail", "other")
+        await claim_jobs(store, "mail", "other")
         await store.rescue()
         statements = await plans.taken()
     _check(statements)
@@ -345,9 +345,9 @@ async def test_writes_find_their_jobs_by_id(store: PostgresStore, mislead: Misle
     await _fill(store)
     async with Plans(store).kept() as plans:
         await store.enqueue([job(key=new_id().hex, payload=b'"' + b"x" * 5000 + b'"') for _ in range(6)])
-        leases = [one.lease for one in await claim(store, Lane("mail", ""))]
+        leases = [one.lease for one in await claim_jobs(store, Lane("mail", ""))]
         assert len(leases) == 6
-        await store.start(leases)
+        await store.mark_started(leases)
         await store.extend(leases, 60)
         await store.report([Report(lease, Progress(1), b"1") for lease in leases])
         await store.cancel_requests(leases)
@@ -358,7 +358,7 @@ async def test_writes_find_their_jobs_by_id(store: PostgresStore, mislead: Misle
         job_ids = [lease.job_id for lease in leases]
         await store.requeue(job_ids)
         await store.kick_jobs(job_ids)
-        granted = await store.grant(job_ids[-1], worker="w", lease_seconds=60)
+        granted = await store.claim_job(job_ids[-1], worker="w", lease_seconds=60)
         assert granted is not None
         await store.touch([granted.lease], 60)
         await store.cancel(job_ids)
@@ -377,10 +377,10 @@ async def test_topics_are_looked_at_through_their_own_indexes(store: PostgresSto
     numbers = [record.number for record in (await store.list_jobs(JobFilter(), limit=5)).items]
     async with Plans(store).kept() as plans:
         for tenant in (None, "root", "acme"):
-            for head in Head:
+            for head in TopicHead:
                 assert await store.peek("mail", head, tenant=tenant) is not None or tenant == "acme"
-            await store.depths(tenant=tenant)
-            await store.depths(["mail", "other"], tenant=tenant)
+            await store.topic_depths(tenant=tenant)
+            await store.topic_depths(["mail", "other"], tenant=tenant)
             await store.job_ids([*numbers, 10**9], tenant=tenant)
         for tenant in (None, "root", "acme", "acme"):
             await store.kick("mail", 3, tenant=tenant)
@@ -402,13 +402,13 @@ async def test_a_limited_claim_reads_the_indexes_made_for_it(store: PostgresStor
     for topic, of_topic in limits.items():
         await store.set_limits(topic, of_topic)
         await store.enqueue([job(topic, task="t", limit_key="full", tenant="a") for _ in range(60)])
-        await put(store, topic, task="t", limit_key="other", tenant="b")
+        await enqueue_one(store, topic, task="t", limit_key="other", tenant="b")
     # In the half minute after limits were set claims of their topic look at all that runs, too.
     await store._database.fetch("UPDATE {schema}.topics SET limits_at = 0")
     async with Plans(store).kept() as plans:
         for topic in limits:
-            assert {one.tenant for one in await claim(store, Lane(topic, "t"), limit=5)} == {"a", "b"}
-        assert {one.topic for one in await store.held_back()} >= {"keyed", "lined-up"}
+            assert {one.tenant for one in await claim_jobs(store, Lane(topic, "t"), limit=5)} == {"a", "b"}
+        assert {one.topic for one in await store.blocked_by_limits()} >= {"keyed", "lined-up"}
         statements = await plans.taken()
     _check(statements)
     used = {step.index: step for _, steps in statements for step in steps if step.table == "jobs"}

@@ -12,12 +12,12 @@ from tests.stores.postgres.stores import opened, own_database, raw
 from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.postgres import enqueue
-from tidewheel.testing.conformance.helpers import ask, claim_one, job, look, put
+from tidewheel.testing.conformance.helpers import claim_from, claim_one, enqueue_one, get_job, job
 
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enqueue, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(enqueue, "RETRY_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ async def test_a_read_only_database_refuses_writes_and_can_be_read(
 ) -> None:
     """As after a failover: unavailable for now, nothing half-written, and reading goes on."""
     async with opened(postgres.url(database)) as [store], raw(postgres.url(database)) as connection:
-        job_id = await put(store)
+        job_id = await enqueue_one(store)
         lease = (await claim_one(store)).lease
-        await put(store)
+        await enqueue_one(store)
         settlement = Settlement(lease, Completed(b"1"), 0.01)
         await connection.execute(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
         async with opened(postgres.url(database), migrated=False) as [late]:
             calls: list[Any] = [
                 lambda: late.enqueue([job(key="k", payload=b"1" * 2000)]),
-                lambda: ask(late),
+                lambda: claim_from(late),
                 lambda: late.settle([settlement]),
                 lambda: late.extend([lease], 60.0),
                 lambda: late.cancel([job_id]),
@@ -49,7 +49,7 @@ async def test_a_read_only_database_refuses_writes_and_can_be_read(
             for call in calls:
                 with pytest.raises(StoreUnavailable, match="read-only transaction"):
                     await call()
-            assert (await look(late, job_id)).state is State.RUNNING
+            assert (await get_job(late, job_id)).state is State.RUNNING
             assert (await late.count(JobFilter())).total == 2
             assert await late.check() == []
         await connection.execute(f"ALTER DATABASE {database} RESET default_transaction_read_only")
@@ -61,7 +61,7 @@ async def test_a_read_only_database_refuses_writes_and_can_be_read(
 async def test_a_full_disk_refuses_writes_and_loses_nothing(postgres: PostgresServer, database: str) -> None:
     """No room for one more page: the batch is not there at all, and is written when there is room."""
     async with opened(postgres.url(database)) as [store], raw(postgres.url(database)) as connection:
-        before = await put(store)
+        before = await enqueue_one(store)
         # What a full disk makes the server say, raised where it would be: when a page is added to a table.
         await connection.execute(
             "CREATE FUNCTION tidewheel.no_room() RETURNS trigger LANGUAGE plpgsql AS $$"

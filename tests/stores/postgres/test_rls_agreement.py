@@ -36,7 +36,7 @@ class SecuredPostgresAgrees(StoresAgree):
     def make_stores(self, clock: FrozenClock) -> Mapping[str, Store]:
         self.kept.runner.run(self._empty())
         store = TwoRoles(self.place, clock)
-        store._claimer.least_packed = 1
+        store._claimer.min_leased_batch = 1
         self.kept.warm.lend_to(store)
         self.kept.warm.lend_to(store.api)
         return {"memory": create_store("memory://", clock=clock), "secured": store}

@@ -30,7 +30,7 @@ from tidewheel.core.model import (
 )
 from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import BOOM, ask, claim_one, end, job, put
+from tidewheel.testing.conformance.helpers import BOOM, claim_from, claim_one, enqueue_one, job, settle_one
 
 NOBODY = [
     None, "", "%", "_", "*", "acme%", "ACME", " acme", "acme ", "'", "''", "acme' OR 'a' = 'a", "acme'--",
@@ -48,25 +48,25 @@ async def fill(store: PostgresStore, tenant: str) -> dict[str, UUID]:
     large = b'"%s"' % (b"x" * 3000)
     lane = f"mail-{tenant}"
     done, bad, running = [
-        await put(store, lane, tenant=tenant, key=f"key-{number}", payload=large, retention=3600)
+        await enqueue_one(store, lane, tenant=tenant, key=f"key-{number}", payload=large, retention=3600)
         for number in range(3)
     ]
-    await end(store, (await claim_one(store, lane)).lease, Completed(b'"secret"'), 0.1)
-    await end(store, (await claim_one(store, lane)).lease, Failed(BOOM), 0.1)
+    await settle_one(store, (await claim_one(store, lane)).lease, Completed(b'"secret"'), 0.1)
+    await settle_one(store, (await claim_one(store, lane)).lease, Failed(BOOM), 0.1)
     lease = (await claim_one(store, lane)).lease
     step = NewStep("fetch", b'"secret"', 0.1)
     await store.report([Report(lease, Progress(10.0, "secret", "s"), b"{}", step)])
-    [packed] = [await put(store, f"packed-{tenant}", tenant=tenant)]
-    store._claimer.least_packed = 1
-    await ask(store, f"packed-{tenant}", reports_starts=True)
-    waiting = await put(store, lane, tenant=tenant)
-    await put(store, lane, tenant=tenant, after=(waiting,))
-    later = await put(store, lane, tenant=tenant, delay=600, key="later", payload=large)
+    [packed] = [await enqueue_one(store, f"packed-{tenant}", tenant=tenant)]
+    store._claimer.min_leased_batch = 1
+    await claim_from(store, f"packed-{tenant}", reports_starts=True)
+    waiting = await enqueue_one(store, lane, tenant=tenant)
+    await enqueue_one(store, lane, tenant=tenant, after=(waiting,))
+    later = await enqueue_one(store, lane, tenant=tenant, delay=600, key="later", payload=large)
     await store.pause(lane, 2**60)
     limited = f"limited-{tenant}"
     await store.set_limits(limited, TopicLimits(fair=True, weights={tenant: 7}, key_rate=Rate(1, 3600)))
-    await put(store, limited, tenant=tenant, limit_key="secret")
-    await ask(store, limited)
+    await enqueue_one(store, limited, tenant=tenant, limit_key="secret")
+    await claim_from(store, limited)
     return {
         "done": done, "bad": bad, "running": running, "packed": packed, "waiting": waiting, "later": later,
     }  # fmt: skip
@@ -82,17 +82,17 @@ async def place() -> AsyncIterator[Secured]:
 async def jobs(place: Secured) -> dict[str, dict[str, UUID]]:
     """Two tenants with jobs in every state."""
     async with opened(place.of(WORKER), migrated=False) as [store]:
-        await store.beat(WorkerRecord(name="w", host="h", pid=1, version="0", started_at=1, seen_at=1))
+        await store.heartbeat(WorkerRecord(name="w", host="h", pid=1, version="0", started_at=1, seen_at=1))
         await store.write_documents([NewDocument("key", "k", b"secret")])
         made = {tenant: await fill(store, tenant) for tenant in ("acme", "zeta")}
-        await store._folding.fold()
+        await store._counter_rollup.run()
         for tenant, of_tenant in made.items():  # as if somebody had ended a job, and nobody had been told
             ending = (
                 "INSERT INTO {schema}.ended_parents (parent, tenant, state) VALUES ($1::uuid, $2::text, 3)"
             )
             await store._database.fetch(ending, of_tenant["done"], tenant)
         for tenant in made:  # so that there is something in the counters, and beside them
-            await put(store, f"mail-{tenant}", tenant=tenant)
+            await enqueue_one(store, f"mail-{tenant}", tenant=tenant)
         return made
 
 
@@ -342,7 +342,7 @@ async def test_a_row_that_would_hold_up_workers_cannot_be_written(
             said = await refused(api, statement)
             assert "row-level security" in said or "permission denied" in said, (statement, said)
     async with opened(place.of(WORKER), migrated=False) as [store]:
-        assert (await ask(store, "t")).jobs
+        assert (await claim_from(store, "t")).jobs
 
 
 @pytest.mark.usefixtures("jobs")
@@ -380,7 +380,7 @@ async def test_parts_planted_beside_another_tenants_job_are_not_taken_for_its_ow
         assert record is not None
         assert record.payload == large
         await worker.pause("mail-zeta", None)
-        claimed = await ask(worker, "mail-zeta")
+        claimed = await claim_from(worker, "mail-zeta")
         assert b"planted" not in b"".join(one.payload for one in claimed.jobs)
         assert len(claimed.jobs) == 3
         answers = await worker.settle([Settlement(one.lease, Completed(b"1"), 0.1) for one in claimed.jobs])
@@ -405,7 +405,7 @@ async def test_hints_name_no_topics(place: Secured) -> None:
         for channel in (place.schema, f"{place.schema}.finished"):
             await spy.add_listener(channel, lambda *said: heard.put_nowait(said[3]))
         for store in stores:
-            await put(store, "confidential", tenant="zeta")
+            await enqueue_one(store, "confidential", tenant="zeta")
             message = await asyncio.wait_for(heard.get(), PATIENCE)
             assert "confidential" not in message
             assert '",null,' in message

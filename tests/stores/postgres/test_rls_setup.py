@@ -19,10 +19,10 @@ from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.errors import ConfigurationError, StoreError
 from tidewheel.stores import create_store
 from tidewheel.stores.postgres import schema
-from tidewheel.stores.postgres.schema import migrations
-from tidewheel.testing.conformance.helpers import ask, claim_one, end, put, put_many
+from tidewheel.stores.postgres.schema import load_migrations
+from tidewheel.testing.conformance.helpers import claim_from, claim_one, enqueue_many, enqueue_one, settle_one
 
-STEPS = [name for _, name, _ in migrations()]
+STEPS = [name for _, name, _ in load_migrations()]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def test_a_new_schema_and_one_with_jobs_become_the_same(place: Secured) ->
     """In one go, afterwards, and again: what keeps tenants apart is the same, and jobs stay."""
     url = fresh_url()
     async with opened(url) as [store], raw(url) as admin, raw(place.url) as other:
-        job_id = await put(store, tenant="acme", payload=b'"%s"' % (b"x" * 3000))
+        job_id = await enqueue_one(store, tenant="acme", payload=b'"%s"' % (b"x" * 3000))
         assert await store.migrate() == []
         assert await store.migrate(rls=True) == ["rls"]
         first = await walls(admin)
@@ -51,7 +51,7 @@ async def test_it_is_one_transaction_with_the_steps(monkeypatch: pytest.MonkeyPa
     """What fails in it leaves no schema, and no table without a wall."""
     url = fresh_url()
     async with opened(url, migrated=False) as [store], raw(url) as admin:
-        monkeypatch.setattr(schema, "secure", lambda *_: asyncio.sleep(0, 1 / 0))
+        monkeypatch.setattr(schema, "enable_row_level_security", lambda *_: asyncio.sleep(0, 1 / 0))
         with pytest.raises(ZeroDivisionError):
             await store.migrate(rls=True)
         assert not await admin.fetchval("SELECT to_regnamespace($1) IS NOT NULL", schema_of(url))
@@ -70,14 +70,14 @@ async def test_it_can_be_run_while_workers_run(place: Secured) -> None:
 
         async def work(store: Any) -> None:
             while not done.is_set() or (await store.count(JobFilter(state=State.PENDING))).total:
-                leases = [claimed.lease for claimed in (await ask(store, limit=30)).jobs]
+                leases = [claimed.lease for claimed in (await claim_from(store, limit=30)).jobs]
                 ended.extend(
                     await store.settle([Settlement(lease, Completed(b"1"), 0.1) for lease in leases])
                 )
 
         async def call() -> None:
             for number in range(20):
-                await put_many(api, 10, tenant=f"t{number % 3}")
+                await enqueue_many(api, 10, tenant=f"t{number % 3}")
             done.set()
 
         async def migrate() -> None:
@@ -131,7 +131,7 @@ async def test_a_role_that_may_not_is_told_what_an_administrator_runs(place: Sec
                     ):  # they are there: the whole server shares them
                         await admin.execute(statement)
                 assert await store.migrate(rls=True) == [*STEPS, "rls"]
-                assert await store.states([await put(store, tenant="a")]) == [State.PENDING]
+                assert await store.states([await enqueue_one(store, tenant="a")]) == [State.PENDING]
                 assert await store.migrate(rls=True) == ["rls"]
         finally:
             await admin.execute(
@@ -149,14 +149,14 @@ async def test_a_role_that_may_make_roles_needs_no_administrator() -> None:
         async with opened(server.url().replace("postgres@", "deployer@"), migrated=False) as [store]:
             assert await store.migrate(rls=True) == [*STEPS, "rls"]
             assert await store.migrate(rls=True) == ["rls"]
-            assert not store._database.scoped
-            job_id = await put(store, tenant="a")
+            assert not store._database.sees_one_tenant
+            job_id = await enqueue_one(store, tenant="a")
             assert await store.states([job_id]) == [State.PENDING]
 
 
 async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run by a member of owner and worker, without --rls: it sees all rows, and what it makes is secured."""
-    steps = migrations()
+    steps = load_migrations()
     later = """
         CREATE TABLE notes (id uuid PRIMARY KEY, tenant text NOT NULL, note text);
         INSERT INTO notes SELECT id, tenant, 'secret' FROM jobs;
@@ -169,8 +169,10 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
         api, migrator, worker,
     ]:  # fmt: skip
         for tenant in ("a", "b"):
-            await put(api, tenant=tenant)
-        monkeypatch.setattr(schema, "migrations", lambda: [*steps, (steps[-1][0] + 1, "0002_notes", later)])
+            await enqueue_one(api, tenant=tenant)
+        monkeypatch.setattr(
+            schema, "load_migrations", lambda: [*steps, (steps[-1][0] + 1, "0002_notes", later)]
+        )
         with pytest.raises(StoreError, match="permission denied"):
             await worker.migrate()
         assert await migrator.migrate() == ["0002_notes", "rls"]
@@ -186,18 +188,18 @@ async def test_a_later_migration_keeps_the_walls(place: Secured, monkeypatch: py
             )
             assert [row[0] for row in owners] == ["tidewheel_owner"]
         assert await worker.check() == []
-        await end(worker, (await claim_one(worker)).lease, Completed(b"1"))
+        await settle_one(worker, (await claim_one(worker)).lease, Completed(b"1"))
 
 
 async def test_without_row_level_security_a_migration_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who never wanted it needs no roles."""
     url = fresh_url()
-    steps = migrations()
+    steps = load_migrations()
     async with opened(url) as [store]:
         later = (steps[-1][0] + 1, "0002_more", "CREATE TABLE more (tenant text)")
-        monkeypatch.setattr(schema, "migrations", lambda: [*steps, later])
+        monkeypatch.setattr(schema, "load_migrations", lambda: [*steps, later])
         assert await store.migrate() == ["0002_more"]
-        assert (store._database.secured, store._database.scoped) == (False, False)
+        assert (store._database.has_row_level_security, store._database.sees_one_tenant) == (False, False)
         async with raw(url) as admin:
             await admin.execute(f"DROP SCHEMA {schema_of(url)} CASCADE")
 
@@ -205,7 +207,7 @@ async def test_without_row_level_security_a_migration_asks_for_none(monkeypatch:
 async def test_the_owner_alone_sees_no_rows(place: Secured) -> None:
     """Forced: a program that runs as the owner by mistake finds an empty queue, not everybody's jobs."""
     async with opened(place.of(API), migrated=False) as [api]:
-        await put(api, tenant="a")
+        await enqueue_one(api, tenant="a")
     async with raw(place.url) as connection:
         await connection.execute("SET ROLE tidewheel_owner")
         assert await connection.fetchval("SELECT count(*) FROM jobs") == 0
@@ -257,9 +259,9 @@ async def test_the_oldest_postgresql_keeps_tenants_apart() -> None:
         secured(oldest=True) as place,
         opened(place.of(API), place.of(WORKER), migrated=False) as [api, worker],
     ):
-        job_id = await put(api, tenant="a", key="k", payload=b'"%s"' % (b"x" * 3000))
+        job_id = await enqueue_one(api, tenant="a", key="k", payload=b'"%s"' % (b"x" * 3000))
         assert await api.get(job_id, tenant="b") is None
         assert await api.get(job_id, tenant="a") is not None
-        assert await end(worker, (await claim_one(worker)).lease, Completed(b"1"))
+        assert await settle_one(worker, (await claim_one(worker)).lease, Completed(b"1"))
         assert await api.states([job_id], tenant="a") == [State.COMPLETED]
         assert await worker.check() == []

@@ -15,11 +15,26 @@ from tests.stores.postgres.proxy import Proxy
 from tests.stores.postgres.row_level_security import API, MIGRATOR, WORKER, Secured, secured
 from tests.stores.postgres.stores import opened, raw
 from tidewheel import SecurityContext, Tidewheel, acting_as
-from tidewheel.core.model import Completed, JobFilter, KeyLifetime, NewDocument, OnDuplicate, State, Verdict
+from tidewheel.core.model import (
+    ActionResult,
+    Completed,
+    JobFilter,
+    KeyLifetime,
+    NewDocument,
+    OnDuplicate,
+    State,
+)
 from tidewheel.errors import JobNotFound, LimitExceeded, StoreError
+from tidewheel.stores.bounds import StoreLimits
 from tidewheel.stores.postgres import PostgresStore, enqueue
-from tidewheel.stores.protocol import StoreLimits
-from tidewheel.testing.conformance.helpers import ask, claim_one, end, job, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    claim_from,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    job,
+    settle_one,
+)
 
 
 @pytest.fixture
@@ -41,7 +56,7 @@ async def worker(place: Secured) -> AsyncIterator[PostgresStore]:
 
 
 async def held(store: PostgresStore) -> tuple[bool, bool]:
-    return store._database.secured, store._database.scoped
+    return store._database.has_row_level_security, store._database.sees_one_tenant
 
 
 async def test_a_store_notices_whether_policies_hold_it(place: Secured, postgres_url: str) -> None:
@@ -79,14 +94,14 @@ async def test_jobs_of_one_call_keep_their_order(api: PostgresStore, worker: Pos
     jobs = [job(tenant=tenant) for tenant in "zabzza"]
     answers = await api.enqueue(jobs)
     assert [answer.number for answer in answers] == sorted(answer.number for answer in answers)
-    assert [one.lease.job_id for one in (await ask(worker)).jobs] == [one.id for one in jobs]
+    assert [one.lease.job_id for one in (await claim_from(worker)).jobs] == [one.id for one in jobs]
 
 
 async def test_a_call_for_several_tenants_is_all_or_nothing(
     api: PostgresStore, worker: PostgresStore
 ) -> None:
     """The second tenant's job cannot be written, and the first one's is not either."""
-    taken = await put(api, tenant="b")
+    taken = await enqueue_one(api, tenant="b")
     fresh = job(tenant="a")
     again = job(tenant="b")
     again = type(again)(id=taken, topic="mail", tenant="b")
@@ -100,12 +115,12 @@ async def test_a_verb_that_names_no_tenant_finds_nothing_and_changes_nothing(
     api: PostgresStore, worker: PostgresStore
 ) -> None:
     """Forgetting to say whose costs an answer, never a secret."""
-    waiting, other = await put(api, tenant="a"), await put(api, "other", tenant="b")
+    waiting, other = await enqueue_one(api, tenant="a"), await enqueue_one(api, "other", tenant="b")
     for tenant in (None, "", "c", "%", "a'; RESET ALL; --", "a\\"):
         assert await api.get(waiting, tenant=tenant) is None
         assert await api.states([waiting, other], tenant=tenant) == [None, None]
         for verb in (api.cancel, api.requeue, api.delete):
-            assert await verb([waiting, other], tenant=tenant) == [Verdict.NOT_FOUND] * 2
+            assert await verb([waiting, other], tenant=tenant) == [ActionResult.NOT_FOUND] * 2
         assert (await api.list_jobs(JobFilter(tenant=tenant), limit=9)).items == ()
         assert (await api.list_jobs(JobFilter(tenant=tenant, topic="mail"), limit=9)).items == ()
         assert (await api.list_jobs(JobFilter(tenant=tenant, text="{"), limit=9)).items == ()
@@ -124,28 +139,28 @@ async def test_a_tenant_that_cannot_be_said_is_refused(api: PostgresStore, tenan
         await api.get(job().id, tenant=tenant)
     with pytest.raises(StoreError, match="tenant"):
         await api.enqueue([job(tenant=tenant)])
-    await put(api, tenant="fine")  # the connection is as good as before
+    await enqueue_one(api, tenant="fine")  # the connection is as good as before
 
 
 async def test_a_callers_whole_life_works(api: PostgresStore, worker: PostgresStore) -> None:
     """Keys, debounce, results, cancelling in every state, requeue, delete, and what is told about it."""
     here: dict[str, Any] = {"tenant": "acme"}
     large = b'"%s"' % (b"x" * 3000)
-    later = await put(api, delay=60.0, key="k", key_until=KeyLifetime.FINISHED, payload=large, **here)
+    later = await enqueue_one(api, delay=60.0, key="k", key_until=KeyLifetime.FINISHED, payload=large, **here)
     [replaced] = await api.enqueue(
         [job(key="k", on_duplicate=OnDuplicate.REPLACE, payload=large, expires_in=600.0, **here)]
     )
     assert (replaced.job_id, replaced.replaced) == (later, True)
     [duplicate] = await api.enqueue([job(key="k", **here)])
     assert duplicate.duplicate
-    assert await end(worker, (await claim_one(worker)).lease, Completed(b'"done"'))
+    assert await settle_one(worker, (await claim_one(worker)).lease, Completed(b'"done"'))
     record = await api.get(later, **here)
     assert record is not None
     assert (record.state, record.payload, record.result) == (State.COMPLETED, large, b'"done"')
-    waiting = await put(api, retention=60.0, **here)
-    assert await api.cancel([waiting], **here) == [Verdict.DONE]
-    assert await api.requeue([waiting], **here) == [Verdict.DONE]
-    assert await api.delete([waiting, later], **here) == [Verdict.DONE] * 2
+    waiting = await enqueue_one(api, retention=60.0, **here)
+    assert await api.cancel([waiting], **here) == [ActionResult.DONE]
+    assert await api.requeue([waiting], **here) == [ActionResult.DONE]
+    assert await api.delete([waiting, later], **here) == [ActionResult.DONE] * 2
     assert await worker.check() == []
 
 
@@ -153,32 +168,32 @@ async def test_a_packed_job_can_be_cancelled_by_its_tenant_only(
     api: PostgresStore, worker: PostgresStore
 ) -> None:
     """It leaves its pack for that, which is of one tenant."""
-    packed = await put_many(api, 30, tenant="a")
-    await ask(worker)
+    packed = await enqueue_many(api, 30, tenant="a")
+    await claim_from(worker)
     assert await api.states(packed[:2], tenant="a") == [State.RUNNING] * 2
     assert await api.states(packed[:2], tenant="b") == [None] * 2
-    assert await api.cancel(packed[:1], tenant="b") == [Verdict.NOT_FOUND]
-    assert await api.cancel(packed[:1], tenant="a") == [Verdict.REQUESTED]
-    assert await api.delete(packed[1:2], tenant="a") == [Verdict.WRONG_STATE]
+    assert await api.cancel(packed[:1], tenant="b") == [ActionResult.NOT_FOUND]
+    assert await api.cancel(packed[:1], tenant="a") == [ActionResult.REQUESTED]
+    assert await api.delete(packed[1:2], tenant="a") == [ActionResult.WRONG_STATE]
     assert await worker.check() == []
 
 
 async def test_what_is_for_workers_is_refused(api: PostgresStore, worker: PostgresStore) -> None:
     """With the server's words; nothing of it happens."""
-    job_id = await put(api, tenant="a")
+    job_id = await enqueue_one(api, tenant="a")
     lease = (await claim_one(worker)).lease
     verbs: list[Callable[[], Any]] = [
-        lambda: ask(api),
-        lambda: api.start([lease]),
+        lambda: claim_from(api),
+        lambda: api.mark_started([lease]),
         lambda: api.extend([lease], 60.0),
-        lambda: end(api, lease, Completed(b"1")),
+        lambda: settle_one(api, lease, Completed(b"1")),
         lambda: api.cancel_requests([lease]),
         api.rescue,
         api.prune,
         api.workers,
-        api._folding.fold,
+        api._counter_rollup.run,
         lambda: api.pause("mail", 2**60),
-        lambda: api.leave("w", 1),
+        lambda: api.deregister_worker("w", 1),
     ]
     for verb in verbs:
         with pytest.raises(StoreError, match="permission denied"):
@@ -187,7 +202,7 @@ async def test_what_is_for_workers_is_refused(api: PostgresStore, worker: Postgr
         api.check,
         lambda: api.document("key", "k"),
         lambda: api.write_documents([NewDocument("key", "k", b"{}")]),
-        lambda: api.enqueue_with(NewDocument("key", "k", b"{}"), [job(tenant="a")]),
+        lambda: api.enqueue_with_document(NewDocument("key", "k", b"{}"), [job(tenant="a")]),
     ]
     for verb in documents:  # what a server meets under the wrong role: it is told the right one
         with pytest.raises(StoreError, match="tidewheel_worker"):
@@ -200,14 +215,14 @@ async def test_callers_never_add_counters_up(
     api: PostgresStore, worker: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They see one tenant's; whoever sees all does it."""
-    monkeypatch.setattr("tidewheel.stores.postgres.maintenance.FOLD_AFTER", 1)
-    await put_many(api, 3, tenant="a")
-    assert api._folding.under_way is None
+    monkeypatch.setattr("tidewheel.stores.postgres.maintenance.ROLLUP_AFTER_JOBS", 1)
+    await enqueue_many(api, 3, tenant="a")
+    assert api._counter_rollup.running is None
     appended = "SELECT count(*) FROM {schema}.counter_deltas"
     assert await worker._database.fetchval(appended) > 0
-    await put(worker, tenant="b")
-    if worker._folding.under_way is not None:  # it may be done by now
-        await worker._folding.under_way
+    await enqueue_one(worker, tenant="b")
+    if worker._counter_rollup.running is not None:  # it may be done by now
+        await worker._counter_rollup.running
     assert await worker._database.fetchval(appended) == 0
     assert (await api.stats(window_seconds=60.0, tenant="a")).pending == 3
 
@@ -229,7 +244,7 @@ async def test_a_pooler_carries_no_tenant_over(place: Secured) -> None:
             assert {store.describe()["connection"] for store in stores} == {"pooled"}
             await asyncio.gather(*(_take_turns(store, f"s{number}") for number, store in enumerate(stores)))
             # A pooler's session that somebody left a tenant on: whoever names none is nobody all the same.
-            job_id = await put(stores[0], tenant="left")
+            job_id = await enqueue_one(stores[0], tenant="left")
             async with raw(place.of(API, pooler.url()), statement_cache_size=0) as connection:
                 await connection.execute("SET app.tenant_id = 'left'")
                 for store in stores:
@@ -240,7 +255,7 @@ async def test_a_pooler_carries_no_tenant_over(place: Secured) -> None:
 
 async def _take_turns(store: PostgresStore, name: str = "s") -> None:
     tenants = [f"{name}-{number}" for number in range(4)]
-    jobs = {tenant: await put(store, tenant=tenant) for tenant in tenants}
+    jobs = {tenant: await enqueue_one(store, tenant=tenant) for tenant in tenants}
     for round_ in range(3):
         for tenant in tenants:
             seen = [await store.get(job_id, tenant=tenant) is not None for job_id in jobs.values()]
@@ -249,7 +264,7 @@ async def _take_turns(store: PostgresStore, name: str = "s") -> None:
             with pytest.raises(StoreError):
                 await store.enqueue([type(job())(id=jobs[tenant], topic="mail", tenant=tenant)])
             assert await store.get(jobs[tenant]) is None
-            await put(store, tenant=tenant)
+            await enqueue_one(store, tenant=tenant)
 
 
 async def test_a_conflict_is_tried_again(place: Secured, api: PostgresStore, worker: PostgresStore) -> None:
@@ -279,7 +294,7 @@ async def test_an_enqueue_whose_connection_breaks_is_written_once(
     """What begins or commits is lost, or the answer: sent again, nothing is written twice."""
     monkeypatch.setattr(enqueue, "PAUSE_SECONDS", 0.01)
     async with Proxy(place.of(API)) as proxy, opened(proxy.url, migrated=False) as [store]:
-        await put(store, tenant="a")
+        await enqueue_one(store, tenant="a")
         kind, statement = what.split()
         lost = {"request": proxy.lose_request, "reply": proxy.lose_reply}[kind](statement)
         jobs = [job(tenant="a"), job(tenant="b" if mixed else "a")]
@@ -295,13 +310,13 @@ async def test_limits_count_what_a_tenant_has(place: Secured) -> None:
     store = PostgresStore(place.of(API), limits=StoreLimits(max_jobs_per_topic=2))
     await store.open()
     try:
-        await put_many(store, 2, tenant="a")
-        await put_many(store, 2, tenant="b", key=None)
+        await enqueue_many(store, 2, tenant="a")
+        await enqueue_many(store, 2, tenant="b", key=None)
         with pytest.raises(LimitExceeded):
-            await put(store, tenant="a")
+            await enqueue_one(store, tenant="a")
         with pytest.raises(LimitExceeded):
             await store.enqueue([job(tenant="c", key="k"), job(tenant="b")])
-        await put(store, tenant="c")
+        await enqueue_one(store, tenant="c")
     finally:
         await store.close()
 
@@ -353,14 +368,14 @@ async def test_a_caller_can_follow_the_job_it_has_just_enqueued(place: Secured) 
 
 async def test_a_role_that_sees_one_tenant_cannot_copy(api: PostgresStore, worker: PostgresStore) -> None:
     """Half of the jobs would look like all of them; a worker's role sees them, and may write them."""
-    await put(worker, tenant="acme")
-    await put(worker, tenant="other")
-    jobs = await worker.whole_jobs(limit=10)
+    await enqueue_one(worker, tenant="acme")
+    await enqueue_one(worker, tenant="other")
+    jobs = await worker.export_jobs(limit=10)
     assert len(jobs) == 2
-    for refused in (api.whole_jobs(limit=10), api.place_jobs(jobs)):
+    for refused in (api.export_jobs(limit=10), api.import_jobs(jobs)):
         with pytest.raises(StoreError, match="run it as a member of tidewheel_worker"):
             await refused
     await worker.delete([whole.record.id for whole in jobs])
-    assert await worker.place_jobs(jobs) == [True, True]
-    assert await worker.whole_jobs(limit=10) == jobs
+    assert await worker.import_jobs(jobs) == [True, True]
+    assert await worker.export_jobs(limit=10) == jobs
     assert await worker.check() == []

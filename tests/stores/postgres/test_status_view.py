@@ -10,7 +10,14 @@ import pytest
 from tests.stores.postgres.stores import opened, raw
 from tidewheel.core.model import Completed, Failed, Progress, Report, Retried
 from tidewheel.stores.postgres import PostgresStore
-from tidewheel.testing.conformance.helpers import BOOM, ask, claim_one, end, put, put_many
+from tidewheel.testing.conformance.helpers import (
+    BOOM,
+    claim_from,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    settle_one,
+)
 
 COLUMNS = [
     "job_id", "tenant", "topic", "task", "state", "shown_state", "attempt", "max_attempts", "priority",
@@ -27,23 +34,23 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
 
 async def test_every_job_is_there_in_words_and_times(store: PostgresStore, postgres_url: str) -> None:
     """Wherever it is kept, with the names of states that Tidewheel itself shows."""
-    await put(store, "done", correlation_id="c", user_id="u", priority=3, task="t", tenant="acme")
+    await enqueue_one(store, "done", correlation_id="c", user_id="u", priority=3, task="t", tenant="acme")
     lease = (await claim_one(store, "done")).lease
     await store.report([Report(lease, Progress(50.0, "half", "one"))])
-    await end(store, lease, Completed(b"1"), 0.5)
-    await put(store, "bad")
-    await end(store, (await claim_one(store, "bad")).lease, Failed(BOOM), 0.5)
-    await store.cancel([await put(store, "no")])
-    await put(store, "again")
-    await end(store, (await claim_one(store, "again")).lease, Retried(600.0, BOOM))
-    await put(store, "later", delay=600.0)
-    await put(store, "now")
-    await put(store, "claimed")
+    await settle_one(store, lease, Completed(b"1"), 0.5)
+    await enqueue_one(store, "bad")
+    await settle_one(store, (await claim_one(store, "bad")).lease, Failed(BOOM), 0.5)
+    await store.cancel([await enqueue_one(store, "no")])
+    await enqueue_one(store, "again")
+    await settle_one(store, (await claim_one(store, "again")).lease, Retried(600.0, BOOM))
+    await enqueue_one(store, "later", delay=600.0)
+    await enqueue_one(store, "now")
+    await enqueue_one(store, "claimed")
     await claim_one(store, "claimed")
-    await put(store, "running")
-    await store.start([(await claim_one(store, "running")).lease])
-    await put_many(store, 25, "packed")
-    await ask(store, "packed")
+    await enqueue_one(store, "running")
+    await store.mark_started([(await claim_one(store, "running")).lease])
+    await enqueue_many(store, 25, "packed")
+    await claim_from(store, "packed")
     async with raw(postgres_url) as connection:
         rows = await connection.fetch("SELECT * FROM job_status")
         assert list(rows[0].keys()) == COLUMNS
@@ -88,7 +95,7 @@ async def test_one_job_is_found_by_its_id_without_reading_all(
     store: PostgresStore, postgres_url: str
 ) -> None:
     """A dashboard may ask for a job among millions."""
-    [job_id, *_] = await put_many(store, 50)
+    [job_id, *_] = await enqueue_many(store, 50)
     async with raw(postgres_url) as connection:
         await connection.execute("SET enable_seqscan = off")
         plan = await connection.fetch("EXPLAIN SELECT * FROM job_status WHERE job_id = $1", job_id)

@@ -18,14 +18,14 @@ from tidewheel.core.model import ClaimRequest, Completed, Lane, Settlement
 from tidewheel.core.topic_limits import Rate, TopicLimits
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.testing.conformance.helpers import (
-    ask,
-    claim,
+    claim_from,
+    claim_jobs,
     claim_one,
-    end,
+    enqueue_many,
+    enqueue_one,
+    get_job,
     job,
-    look,
-    put,
-    put_many,
+    settle_one,
 )
 
 CLAIMERS = 6
@@ -80,8 +80,8 @@ async def test_claimers_at_once_never_pass_a_limit(stores: list[PostgresStore], 
 async def test_claimers_at_once_never_pass_a_rate(stores: list[PostgresStore]) -> None:
     """Whoever comes second sees what the first one used."""
     await stores[0].set_limits("mail", TopicLimits(rate=Rate(1, 3600, 7)))
-    await put_many(stores[0], 40, "mail")
-    granted = await asyncio.gather(*[claim(store, "mail", limit=3) for store in stores])
+    await enqueue_many(stores[0], 40, "mail")
+    granted = await asyncio.gather(*[claim_jobs(store, "mail", limit=3) for store in stores])
     assert sum(map(len, granted)) == 7
 
 
@@ -89,7 +89,7 @@ async def test_what_a_claim_granted_that_knew_nothing_of_a_new_limit_counts(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """It was under way when the limit was set, and wrote its grants a moment later."""
-    first, second = await put_many(stores[0], 2, "mail")
+    first, second = await enqueue_many(stores[0], 2, "mail")
     async with raw(postgres_url) as claimer:
         async with claimer.transaction():
             await claimer.execute(
@@ -99,23 +99,23 @@ async def test_what_a_claim_granted_that_knew_nothing_of_a_new_limit_counts(
                 first,
             )
             await stores[0].set_limits("mail", TopicLimits(concurrency=1))
-        assert await claim(stores[1], "mail") == []
+        assert await claim_jobs(stores[1], "mail") == []
         await claimer.execute("UPDATE jobs SET leased_until = 1 WHERE id = $1", first)
-    assert [one.lease.job_id for one in await claim(stores[1], "mail")] == [first]
-    assert (await look(stores[1], second)).reserves == 0
+    assert [one.lease.job_id for one in await claim_jobs(stores[1], "mail")] == [first]
+    assert (await get_job(stores[1], second)).reserves == 0
 
 
 async def test_setting_a_limit_waits_for_no_running_job(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """Whoever has it locked may wait for claimers of the topic; it counts from the next claim on."""
-    [job_id, _] = await put_many(stores[0], 2, "mail")
-    await claim(stores[0], "mail", limit=1)
+    [job_id, _] = await enqueue_many(stores[0], 2, "mail")
+    await claim_jobs(stores[0], "mail", limit=1)
     async with raw(postgres_url) as other, other.transaction():
         await other.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", job_id)
         await other.execute("SELECT FROM leased_batches FOR UPDATE")
         await asyncio.wait_for(stores[1].set_limits("mail", TopicLimits(concurrency=1)), PATIENCE)
-    assert await claim(stores[1], "mail") == []
+    assert await claim_jobs(stores[1], "mail") == []
 
 
 async def test_a_pause_that_has_ended_leaves_nothing_for_claims_to_look_at(
@@ -135,9 +135,9 @@ async def test_a_pause_that_has_ended_leaves_nothing_for_claims_to_look_at(
 async def test_who_finds_nothing_due_waits_for_nobody(stores: list[PostgresStore], postgres_url: str) -> None:
     """The lock of a topic is taken for its jobs, not for its name."""
     await stores[0].set_limits("mail", TopicLimits(concurrency=1))
-    plain = await put(stores[0], "plain")
+    plain = await enqueue_one(stores[0], "plain")
     async with _somebody_choosing(postgres_url):
-        [claimed] = await asyncio.wait_for(claim(stores[1], "mail", "plain"), PATIENCE)
+        [claimed] = await asyncio.wait_for(claim_jobs(stores[1], "mail", "plain"), PATIENCE)
         assert claimed.lease.job_id == plain
 
 
@@ -147,14 +147,14 @@ async def test_who_finds_no_room_waits_for_nobody(
 ) -> None:
     """A hundred workers at a full topic would stand in line to learn that. A rate says when it has room."""
     await stores[0].set_limits("mail", limits)
-    await put_many(stores[0], 2, "mail")
+    await enqueue_many(stores[0], 2, "mail")
     running = await claim_one(stores[0], "mail")
     async with _somebody_choosing(postgres_url) as chooser:
-        answer = await asyncio.wait_for(ask(stores[1], "mail"), PATIENCE)
+        answer = await asyncio.wait_for(claim_from(stores[1], "mail"), PATIENCE)
         assert answer.jobs == ()
         assert answer.next_due_in is not None
         assert 50 < answer.next_due_in <= 60
-        await end(stores[0], running.lease, Completed())
+        await settle_one(stores[0], running.lease, Completed())
         if limits.rate is None:
             claiming = asyncio.create_task(claim_one(stores[1], "mail"))
             await waited_for(chooser)  # there is room now, and somebody who may be taking it
@@ -178,10 +178,10 @@ async def test_a_job_that_somebody_has_locked_is_left_to_them(
 ) -> None:
     """A claim of a limited topic waits for no row, and takes the next one."""
     await stores[0].set_limits("mail", TopicLimits(concurrency=2))
-    first, second = await put_many(stores[0], 2, "mail")
+    first, second = await enqueue_many(stores[0], 2, "mail")
     async with raw(postgres_url) as connection, connection.transaction():
         await connection.execute("SELECT FROM jobs WHERE id = $1 FOR UPDATE", first)
-        [claimed] = await asyncio.wait_for(claim(stores[1], "mail"), PATIENCE)
+        [claimed] = await asyncio.wait_for(claim_jobs(stores[1], "mail"), PATIENCE)
         assert claimed.lease.job_id == second
     assert (await claim_one(stores[1], "mail")).lease.job_id == first
 
@@ -190,16 +190,16 @@ async def test_plain_topics_are_packed_and_marked_beside_limited_ones(stores: li
     """In one claim of both: the plain ones share rows, the limited ones have their own."""
     [store, *_] = stores
     await store.set_limits("limited", TopicLimits(concurrency=3))
-    await put_many(store, 40, "plain", task="t")
-    await put_many(store, 5, "limited", task="t")
+    await enqueue_many(store, 40, "plain", task="t")
+    await enqueue_many(store, 5, "limited", task="t")
     lanes = (Lane("plain", "t"), Lane("limited", "t"))
     granted = (await store.claim(ClaimRequest("w", lanes, 100, 60.0))).jobs
     assert Counter(one.topic for one in granted) == {"plain": 40, "limited": 3}
     [(packed,)] = await store._database.fetch("SELECT count(*) FROM {schema}.batched_jobs")
     assert packed == 40
     for one in granted:
-        assert await end(store, one.lease, Completed())
-    late = await put_many(store, 2, "plain", task="t")
+        assert await settle_one(store, one.lease, Completed())
+    late = await enqueue_many(store, 2, "plain", task="t")
     again = (await store.claim(ClaimRequest("w", lanes, 100, 60.0))).jobs
     assert {one.lease.job_id for one in again if one.topic == "plain"} == set(late)
     assert await store.check() == []

@@ -18,6 +18,7 @@ from tests.stores.postgres.proxy import Proxy
 from tests.stores.postgres.stores import opened, raw
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import (
+    ActionResult,
     Cancelled,
     Completed,
     Failed,
@@ -31,21 +32,20 @@ from tidewheel.core.model import (
     Retried,
     Settlement,
     State,
-    Verdict,
 )
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.postgres import PostgresStore, claims, enqueue
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.conformance.helpers import (
     BOOM,
-    ask,
-    claim,
+    claim_from,
+    claim_jobs,
     claim_one,
-    end,
+    enqueue_many,
+    enqueue_one,
+    get_job,
     job,
-    look,
-    put,
-    put_many,
+    settle_one,
 )
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ async def test_an_enqueue_whose_connection_breaks_is_written_once(
     store: Store, direct: Store, proxy: Proxy, postgres_url: str, what: str
 ) -> None:
     """The caller gets a normal answer, and there is exactly one job for each one it gave."""
-    await put(store)
+    await enqueue_one(store)
     happened = lose(proxy, what, "enqueue")
     jobs = [job(), job(payload=b'{"large": "%s"}' % (b"x" * 2000)), job(delay=60.0)]
     answers = await store.enqueue(jobs)
@@ -121,7 +121,7 @@ async def test_an_enqueue_whose_connection_breaks_is_written_once(
     numbers = await all_numbers(postgres_url)
     assert len(numbers) == 4
     assert [answer.number for answer in answers] == numbers[1:]
-    assert [(await look(direct, one.id)).payload for one in jobs] == [one.payload for one in jobs]
+    assert [(await get_job(direct, one.id)).payload for one in jobs] == [one.payload for one in jobs]
     assert await direct.check() == []
 
 
@@ -131,7 +131,7 @@ async def test_an_enqueue_with_keys_whose_connection_breaks_is_no_duplicate_of_i
     store: Store, direct: Store, proxy: Proxy, what: str, until: KeyLifetime
 ) -> None:
     """Sent again, a job finds its own key taken by itself, which is not what duplicate means."""
-    holder = await put(store, key="taken", key_until=until)
+    holder = await enqueue_one(store, key="taken", key_until=until)
     happened = lose(proxy, what, "enqueue")
     mine, again, taken = (job(key=key, key_until=until) for key in ("mine", "mine", "taken"))
     answers = await store.enqueue([mine, again, taken])
@@ -149,14 +149,14 @@ async def test_a_replacement_whose_connection_breaks_takes_effect_once(
     store: Store, direct: Store, proxy: Proxy, what: str
 ) -> None:
     """Debouncing twice with the same job is debouncing once."""
-    holder = await put(store, key="k", delay=60.0)
+    holder = await enqueue_one(store, key="k", delay=60.0)
     happened = lose(proxy, what, "enqueue")
     [answer] = await store.enqueue(
         [job(key="k", on_duplicate=OnDuplicate.REPLACE, payload=b"[%s]" % (b"7," * 1000 + b"7"), delay=5.0)]
     )
     assert happened.is_set()
     assert (answer.job_id, answer.duplicate, answer.replaced) == (holder, True, True)
-    assert (await look(direct, holder)).payload == b"[%s]" % (b"7," * 1000 + b"7")
+    assert (await get_job(direct, holder)).payload == b"[%s]" % (b"7," * 1000 + b"7")
     assert await direct.check() == []
 
 
@@ -169,12 +169,12 @@ async def test_an_enqueue_that_was_claimed_and_completed_meanwhile_is_not_run_ag
     new = job()
     enqueueing = asyncio.create_task(store.enqueue([new]))
     await happened.wait()
-    assert await end(direct, (await claim_one(direct)).lease, Completed(b"1"))
+    assert await settle_one(direct, (await claim_one(direct)).lease, Completed(b"1"))
     [answer] = await enqueueing
     assert again.is_set()
     assert (answer.job_id, answer.duplicate) == (new.id, False)
     assert len(await all_numbers(postgres_url)) == 1
-    assert (await look(direct, new.id)).state is State.COMPLETED
+    assert (await get_job(direct, new.id)).state is State.COMPLETED
 
 
 # -- settle ----------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ async def test_a_settlement_whose_connection_breaks_is_accepted_when_it_is_sent_
     store: Store, direct: Store, proxy: Proxy, what: str, outcome: Outcome, state: State
 ) -> None:
     """The holder of the lease is told that its outcome counts, and it counts once."""
-    job_id = await put(store, max_attempts=5)
+    job_id = await enqueue_one(store, max_attempts=5)
     lease = (await claim_one(store)).lease
     happened = lose(proxy, what, "settle")
     settlement = Settlement(lease, outcome, 0.01)
@@ -205,7 +205,7 @@ async def test_a_settlement_whose_connection_breaks_is_accepted_when_it_is_sent_
     assert happened.is_set()
     assert await store.settle([settlement]) == [True]
     assert await store.settle([settlement]) == [False]
-    record = await look(direct, job_id)
+    record = await get_job(direct, job_id)
     assert record.state is state
     assert len(record.attempts) == (0 if isinstance(outcome, Completed | Released) else 1)
     assert record.attempt == (0 if isinstance(outcome, Released) else 1)
@@ -219,8 +219,8 @@ async def test_a_mixed_batch_whose_connection_breaks_is_answered_lease_by_lease(
     store: Store, direct: Store, proxy: Proxy, what: str
 ) -> None:
     """Among settlements that are sent again, one that was stale all along is still refused."""
-    await put_many(store, 3, max_attempts=5)
-    first, second, third = (claimed.lease for claimed in await claim(store))
+    await enqueue_many(store, 3, max_attempts=5)
+    first, second, third = (claimed.lease for claimed in await claim_jobs(store))
     stale = Lease(third.job_id, third.fence - 1000)
     batch = [
         Settlement(first, Completed(b"1"), 0.01),
@@ -231,7 +231,7 @@ async def test_a_mixed_batch_whose_connection_breaks_is_answered_lease_by_lease(
     with pytest.raises(StoreUnavailable):
         await store.settle(batch)
     assert await store.settle(batch) == [True, True, False]
-    assert (await look(direct, third.job_id)).state is State.RUNNING
+    assert (await get_job(direct, third.job_id)).state is State.RUNNING
     assert await direct.check() == []
 
 
@@ -240,18 +240,18 @@ async def test_packed_jobs_whose_completion_breaks_are_completed_when_it_is_sent
     store: Store, direct: Store, proxy: Proxy, what: str
 ) -> None:
     """Some of them have left the pack by then, and one is held by somebody else."""
-    await put_many(store, 70)
-    leases = [one.lease for one in await claim(store, limit=70)]
+    await enqueue_many(store, 70)
+    leases = [one.lease for one in await claim_jobs(store, limit=70)]
     batch = [Settlement(lease, Completed(b"1"), 0.01) for lease in leases[:65]]
     happened = lose(proxy, what, "complete_batched")
     with pytest.raises(StoreUnavailable):
         await store.settle(batch)
     assert happened.is_set()
-    assert await direct.start(leases[66:68]) == [True, True]
+    assert await direct.mark_started(leases[66:68]) == [True, True]
     foreign = Lease(leases[68].job_id, leases[69].fence)
     batch += [Settlement(lease, Completed(b"1"), 0.01) for lease in (*leases[65:68], foreign)]
     assert await store.settle(batch) == [True] * 68 + [False]
-    assert (await look(direct, leases[69].job_id)).state is State.RUNNING
+    assert (await get_job(direct, leases[69].job_id)).state is State.RUNNING
     assert await direct.check() == []
 
 
@@ -259,8 +259,8 @@ async def test_a_settlement_is_accepted_however_often_its_connection_breaks(
     store: Store, direct: Store, proxy: Proxy
 ) -> None:
     """Also when the question what became of it is lost, together with outcomes sent for the first time."""
-    await put_many(store, 2)
-    first, second = (Settlement(claimed.lease, Completed(b"1"), 0.01) for claimed in await claim(store))
+    await enqueue_many(store, 2)
+    first, second = (Settlement(claimed.lease, Completed(b"1"), 0.01) for claimed in await claim_jobs(store))
     for statement, batch in (
         ("settle", [first]),
         ("find_settled", [first, second]),
@@ -278,7 +278,7 @@ async def test_a_settlement_that_was_cancelled_is_accepted_when_it_is_sent_again
     store: Store, direct: Store, proxy: Proxy
 ) -> None:
     """Whoever gives up waiting for the reply knows as little as one whose connection broke."""
-    await put(store)
+    await enqueue_one(store)
     settlement = Settlement((await claim_one(store)).lease, Completed(b"1"), 0.01)
     async with asyncio.timeout(PATIENCE):
         happened = proxy.lose_reply(".settle(", cut=False)
@@ -288,7 +288,7 @@ async def test_a_settlement_that_was_cancelled_is_accepted_when_it_is_sent_again
         with pytest.raises(asyncio.CancelledError):
             await settling
     assert await store.settle([settlement]) == [True]
-    assert (await look(direct, settlement.lease.job_id)).state is State.COMPLETED
+    assert (await get_job(direct, settlement.lease.job_id)).state is State.COMPLETED
 
 
 TOO_LATE: dict[str, Callable[[], Outcome]] = {
@@ -310,7 +310,7 @@ async def test_a_settlement_that_never_arrived_is_refused_once_its_lease_has_end
     max_attempts: int,
 ) -> None:
     """A rescue ends a lease under the same fence; that is not the settlement its holder asks about."""
-    job_id = await put(store, max_attempts=max_attempts)
+    job_id = await enqueue_one(store, max_attempts=max_attempts)
     lease = (await claim_one(store)).lease
     proxy.lose_request(".settle(")
     settlement = Settlement(lease, outcome(), 0.01)
@@ -321,7 +321,7 @@ async def test_a_settlement_that_never_arrived_is_refused_once_its_lease_has_end
     rescued = await direct.rescue()
     assert (rescued.returned, rescued.failed) == ((1, 0) if max_attempts > 1 else (0, 1))
     assert await store.settle([settlement]) == [False]
-    record = await look(direct, job_id)
+    record = await get_job(direct, job_id)
     assert record.state is (State.PENDING if max_attempts > 1 else State.FAILED)
     assert [attempt.error.code for attempt in record.attempts] == ["worker_lost"]
 
@@ -334,13 +334,13 @@ async def test_jobs_of_a_claim_whose_connection_breaks_come_with_the_next_one(
     store: Store, direct: Store, proxy: Proxy, what: str
 ) -> None:
     """What a worker was granted without learning of it is granted to it again, without a counted attempt."""
-    put_in = await put_many(store, 10)
-    held = await claim(store, limit=3)
+    put_in = await enqueue_many(store, 10)
+    held = await claim_jobs(store, limit=3)
     happened = lose(proxy, what, "claim")
     with pytest.raises(StoreUnavailable):
-        await ask(store, limit=4)
+        await claim_from(store, limit=4)
     assert happened.is_set()
-    again = await claim(store)
+    again = await claim_jobs(store)
     assert [claimed.lease.job_id for claimed in again] == put_in[3:]
     assert {claimed.attempt for claimed in again} == {1}
     assert not any(claimed.losses for claimed in again)
@@ -355,14 +355,14 @@ async def test_a_job_that_was_granted_by_itself_without_an_answer_can_be_asked_f
     store: Store, direct: Store, proxy: Proxy, what: str
 ) -> None:
     """By the same worker, and what it holds besides is still its own."""
-    wanted, other = await put_many(store, 2)
-    held = await store.grant(other, worker="hand", lease_seconds=60)
+    wanted, other = await enqueue_many(store, 2)
+    held = await store.claim_job(other, worker="hand", lease_seconds=60)
     assert held is not None
     happened = lose(proxy, what, "claim_job")
     with pytest.raises(StoreUnavailable):
-        await store.grant(wanted, worker="hand", lease_seconds=60)
+        await store.claim_job(wanted, worker="hand", lease_seconds=60)
     assert happened.is_set()
-    again = await store.grant(wanted, worker="hand", lease_seconds=60)
+    again = await store.claim_job(wanted, worker="hand", lease_seconds=60)
     assert again is not None
     assert again.attempt == 1
     assert await store.extend([held.lease, again.lease], 60.0) == [True, True]
@@ -375,31 +375,34 @@ async def test_a_worker_that_was_not_heard_of_for_long_keeps_what_it_holds(
     """What it was told of before is not remembered for as many names as there can be; a later reply that gets
     lost gives back only what came after that.
     """
-    monkeypatch.setattr(claims, "MOST_WORKERS", 2)
-    await put_many(direct, 4)
-    [held] = await claim(direct, worker="long", limit=1)
+    monkeypatch.setattr(claims, "MAX_TRACKED_WORKERS", 2)
+    await enqueue_many(direct, 4)
+    [held] = await claim_jobs(direct, worker="long", limit=1)
     for name in ("x", "y"):
-        assert await claim(direct, worker=name, limit=1)
-    direct._claimer._doubt("long")  # as a lost reply does
-    [another] = await claim(direct, worker="long", limit=1)
+        assert await claim_jobs(direct, worker=name, limit=1)
+    direct._claimer._mark_reply_lost("long")  # as a lost reply does
+    [another] = await claim_jobs(direct, worker="long", limit=1)
     assert await direct.extend([held.lease, another.lease], 60.0) == [True, True]
     for number in range(5):
-        direct._claimer._doubt(f"gone-{number}")
-    assert list(direct._claimer._unanswered) == ["gone-3", "gone-4"]  # nobody's names gather for ever
+        direct._claimer._mark_reply_lost(f"gone-{number}")
+    assert list(direct._claimer._workers_with_lost_reply) == [
+        "gone-3",
+        "gone-4",
+    ]  # nobody's names gather for ever
 
 
 async def test_a_lost_reply_to_one_workers_claim_leaves_the_others_alone(
     store: Store, direct: Store, proxy: Proxy
 ) -> None:
     """Giving back concerns the worker that was not answered, whoever else claims through the same store."""
-    await put_many(store, 6)
-    theirs = await claim(store, worker="other", limit=2)
-    elsewhere = await claim(direct, worker="elsewhere", limit=2)
+    await enqueue_many(store, 6)
+    theirs = await claim_jobs(store, worker="other", limit=2)
+    elsewhere = await claim_jobs(direct, worker="elsewhere", limit=2)
     proxy.lose_reply(".claim(")
     with pytest.raises(StoreUnavailable):
-        await ask(store, worker="unlucky")
-    assert await claim(store, worker="other") == []
-    assert len(await claim(store, worker="unlucky")) == 2
+        await claim_from(store, worker="unlucky")
+    assert await claim_jobs(store, worker="other") == []
+    assert len(await claim_jobs(store, worker="unlucky")) == 2
     leases = [claimed.lease for claimed in [*theirs, *elsewhere]]
     assert await direct.extend(leases, 60.0) == [True] * 4
 
@@ -408,12 +411,12 @@ async def test_a_job_cancelled_while_nobody_knew_that_it_was_granted_is_not_gran
     store: Store, direct: Store, proxy: Proxy
 ) -> None:
     """What is given back with a request to cancel it ends as cancelled, as if its worker had released it."""
-    cancelled, other = await put_many(store, 2)
+    cancelled, other = await enqueue_many(store, 2)
     proxy.lose_reply(".claim(")
     with pytest.raises(StoreUnavailable):
-        await ask(store)
-    assert await direct.cancel([cancelled]) == [Verdict.REQUESTED]
-    assert [claimed.lease.job_id for claimed in await claim(store)] == [other]
+        await claim_from(store)
+    assert await direct.cancel([cancelled]) == [ActionResult.REQUESTED]
+    assert [claimed.lease.job_id for claimed in await claim_jobs(store)] == [other]
     record = await direct.get(cancelled)
     assert record is not None
     assert (record.state, record.attempt) == (State.CANCELLED, 0)
@@ -424,12 +427,12 @@ async def test_two_workers_of_one_name_do_not_give_back_each_others_jobs(
     store: Store, direct: Store, proxy: Proxy
 ) -> None:
     """One was restarted under the same name while the old one still holds jobs, and has a claim go wrong."""
-    await put_many(store, 4)
-    old = await claim(direct, worker="same", limit=2)
+    await enqueue_many(store, 4)
+    old = await claim_jobs(direct, worker="same", limit=2)
     proxy.lose_reply(".claim(")
     with pytest.raises(StoreUnavailable):
-        await ask(store, worker="same", limit=1)
-    assert len(await claim(store, worker="same")) == 2
+        await claim_from(store, worker="same", limit=1)
+    assert len(await claim_jobs(store, worker="same")) == 2
     assert await direct.extend([claimed.lease for claimed in old], 60.0) == [True, True]
 
 
@@ -441,7 +444,7 @@ async def test_a_connection_may_be_cut_at_any_byte(store: Store, direct: Store, 
         proxy.cut_after(length)
         answers = await store.enqueue(new)
         assert [(answer.job_id, answer.duplicate) for answer in answers] == [(one.id, False) for one in new]
-        claimed = (await patiently(functools.partial(ask, store))).jobs
+        claimed = (await patiently(functools.partial(claim_from, store))).jobs
         assert [(one.lease.job_id, one.attempt) for one in claimed] == [(one.id, 1) for one in new]
         settlements = [Settlement(one.lease, Completed(one.payload), 0.01) for one in claimed]
         assert await patiently(functools.partial(store.settle, settlements)) == [True, True]
@@ -469,7 +472,7 @@ async def test_connections_cut_at_random_lose_and_double_nothing(
 
     async def work(store: Store, worker: str) -> None:
         while producing or len(completed) < len(enqueued):
-            claimed = (await patiently(functools.partial(ask, store, worker=worker, limit=10))).jobs
+            claimed = (await patiently(functools.partial(claim_from, store, worker=worker, limit=10))).jobs
             outcomes: list[Outcome] = [Completed(b"1"), Completed(b"1"), Retried(0.0, BOOM), Released()]
             batch = [Settlement(one.lease, dice.choice(outcomes), 0.001) for one in claimed]
             answers = await patiently(functools.partial(store.settle, batch))
@@ -510,11 +513,11 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 @pytest.mark.parametrize("what", LOSSES)
 async def test_other_verbs_say_unavailable_and_can_be_repeated(store: Store, proxy: Proxy, what: str) -> None:
     """Extending, starting, cancelling and reading have no second meaning when they are done twice."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     lease = (await claim_one(store)).lease
     for statement, call in {
         "extend": lambda: store.extend([lease], 60.0),
-        "mark_started": lambda: store.start([lease]),
+        "mark_started": lambda: store.mark_started([lease]),
         "cancel_requests": lambda: store.cancel_requests([lease]),
         "cancel": lambda: store.cancel([job_id]),
         "rescue": store.rescue,
@@ -526,4 +529,4 @@ async def test_other_verbs_say_unavailable_and_can_be_repeated(store: Store, pro
             await call()
         assert happened.is_set(), statement
         await call()
-    assert (await look(store, job_id)).cancel_requested
+    assert (await get_job(store, job_id)).cancel_requested

@@ -22,9 +22,9 @@ from tidewheel import TopicLimits
 from tidewheel.core.model import Completed
 from tidewheel.stores.postgres import PostgresStore
 from tidewheel.stores.postgres import wakeups as postgres_wakeups
-from tidewheel.stores.postgres.wakeups import MAX_AT_ONCE, MOST_TOPICS, PAUSE_SECONDS
+from tidewheel.stores.postgres.wakeups import MAX_AT_ONCE, MAX_TOPICS_PER_HINT, NOTIFY_INTERVAL_SECONDS
 from tidewheel.stores.protocol import Wakeups
-from tidewheel.testing.conformance.helpers import TOPIC, claim_one, end, failed, job, put
+from tidewheel.testing.conformance.helpers import TOPIC, claim_one, enqueue_one, job, make_failed, settle_one
 
 NEVER = 0.1
 
@@ -49,7 +49,7 @@ async def heard_again(store: PostgresStore, wakeups: Wakeups, topic: str = "mail
     async def enqueue_and_listen() -> bool:
         while await wakeups.wait(0):
             pass  # older hints
-        await put(store, topic)
+        await enqueue_one(store, topic)
         return await wakeups.wait(0.2)
 
     await until(enqueue_and_listen)
@@ -81,7 +81,7 @@ async def test_a_listener_whose_backend_is_killed_hears_again_soon(
             for wakeups in (mail, other, finished):
                 assert await wakeups.wait(PATIENCE)
             assert not await other.wait(NEVER)
-            await put(stores[1])
+            await enqueue_one(stores[1])
             assert await mail.wait(PATIENCE)
             assert not await other.wait(0)
 
@@ -126,7 +126,7 @@ class Ear:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have enqueues wait for their hints, however slow the machine is."""
-    monkeypatch.setattr(postgres_wakeups, "TELL_SECONDS", PATIENCE)
+    monkeypatch.setattr(postgres_wakeups, "FIRST_NOTIFY_SECONDS", PATIENCE)
 
 
 def burst(number: int) -> list[str]:
@@ -142,10 +142,10 @@ async def test_hints_have_left_when_their_enqueues_return(
     with Ear(postgres_url) as ear:
         for number in range(3):
             for topic in burst(number):
-                await put(stores[0], topic)
+                await enqueue_one(stores[0], topic)
             heard = [ear.topics() for _ in range(MAX_AT_ONCE)]  # blocks the loop: nothing is sent meanwhile
             assert heard == [{topic} for topic in burst(number)]
-            await asyncio.sleep((MAX_AT_ONCE + 1) * PAUSE_SECONDS)
+            await asyncio.sleep((MAX_AT_ONCE + 1) * NOTIFY_INTERVAL_SECONDS)
 
 
 @pytest.mark.usefixtures("patient")
@@ -153,28 +153,28 @@ async def test_a_hint_leaves_right_after_one_of_another_kind(
     stores: list[PostgresStore], postgres_url: str
 ) -> None:
     """Hints of finished jobs do not make an enqueue wait for the pause after them."""
-    await put(stores[0], "first")
-    await asyncio.sleep((MAX_AT_ONCE + 1) * PAUSE_SECONDS)
+    await enqueue_one(stores[0], "first")
+    await asyncio.sleep((MAX_AT_ONCE + 1) * NOTIFY_INTERVAL_SECONDS)
     with Ear(postgres_url) as ear:
-        await end(stores[0], (await claim_one(stores[0], "first")).lease, Completed())
-        await put(stores[0], "second")
+        await settle_one(stores[0], (await claim_one(stores[0], "first")).lease, Completed())
+        await enqueue_one(stores[0], "second")
         assert ear.topics() == {"second"}
 
 
 async def _claimed(store: PostgresStore) -> UUID:
-    await put(store)
+    await enqueue_one(store)
     return (await claim_one(store, TOPIC)).lease.job_id
 
 
 OPERATIONS: dict[
     str, tuple[Callable[[PostgresStore], Awaitable[UUID]], Callable[[PostgresStore, UUID], Awaitable[Any]]]
 ] = {
-    "requeue": (failed, lambda store, job_id: store.requeue([job_id])),
-    "kick": (failed, lambda store, _: store.kick(TOPIC, 1)),
-    "kick_jobs": (failed, lambda store, job_id: store.kick_jobs([job_id])),
+    "requeue": (make_failed, lambda store, job_id: store.requeue([job_id])),
+    "kick": (make_failed, lambda store, _: store.kick(TOPIC, 1)),
+    "kick_jobs": (make_failed, lambda store, job_id: store.kick_jobs([job_id])),
     "take_back": (_claimed, lambda store, job_id: store.take_back([job_id])),
-    "resume": (put, lambda store, _: store.pause(TOPIC, None)),
-    "set_limits": (put, lambda store, _: store.set_limits(TOPIC, TopicLimits(concurrency=1))),
+    "resume": (enqueue_one, lambda store, _: store.pause(TOPIC, None)),
+    "set_limits": (enqueue_one, lambda store, _: store.set_limits(TOPIC, TopicLimits(concurrency=1))),
 }
 """Verbs that make a job ready, and the job that they are about."""
 
@@ -199,10 +199,10 @@ async def test_a_busy_producer_sends_a_hint_per_pause(stores: list[PostgresStore
     with Ear(postgres_url) as ear:
         began = loop.time()
         for _ in range(300):
-            await put(stores[0], "mail")
-        await put(stores[0], "last")
+            await enqueue_one(stores[0], "mail")
+        await enqueue_one(stores[0], "last")
         await until(lambda: _sent(stores[0]))
-        allowed = MAX_AT_ONCE + (loop.time() - began) / PAUSE_SECONDS
+        allowed = MAX_AT_ONCE + (loop.time() - began) / NOTIFY_INTERVAL_SECONDS
         heard = 1
         while "last" not in ear.topics():
             heard += 1
@@ -222,7 +222,7 @@ async def test_an_enqueue_does_not_wait_for_a_hint_that_cannot_be_sent(
         return await fetch(statement, *arguments)
 
     monkeypatch.setattr(database, "fetch", hang)
-    job_ids = [await put(stores[0]) for _ in range(3)]
+    job_ids = [await enqueue_one(stores[0]) for _ in range(3)]
     assert all(await stores[1].states(job_ids))
 
 
@@ -232,7 +232,7 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
     """A connection that looks alive and hears nothing is asked for an answer now and then."""
     caplog.set_level(logging.CRITICAL, "tidewheel.postgres")
     monkeypatch.setattr(postgres_wakeups, "PROBE_SECONDS", 0.1)
-    monkeypatch.setattr(postgres_wakeups, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_wakeups, "START_SECONDS", 0.1)
     async with (
         opened(postgres_url) as [other],
         Proxy(postgres_url) as proxy,
@@ -241,10 +241,10 @@ async def test_a_half_open_listener_is_found_out_and_replaced(
     ):
         proxy.blackhole()
         before = proxy.accepted
-        await put(other)
+        await enqueue_one(other)
         await until(lambda: _more(proxy, before))  # it has given up the old connection
         # A new connection may take longer than that.
-        monkeypatch.setattr(postgres_wakeups, "PATIENCE_SECONDS", PATIENCE)
+        monkeypatch.setattr(postgres_wakeups, "START_SECONDS", PATIENCE)
         proxy.restore()
         assert await wakeups.wait(PATIENCE)
         await heard_again(other, wakeups)
@@ -259,8 +259,8 @@ async def test_a_listener_survives_a_server_that_is_away(
 ) -> None:
     """It tries again until there is one, complaining once, and subscriptions made meanwhile hear it, too."""
     caplog.set_level(logging.WARNING, "tidewheel.postgres")
-    monkeypatch.setattr(postgres_wakeups, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(postgres_wakeups, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(postgres_wakeups, "START_SECONDS", 0.2)
+    monkeypatch.setattr(postgres_wakeups, "MIN_RECONNECT_SECONDS", 0.02)
     async with (
         opened(postgres_url) as [other],
         Proxy(postgres_url) as proxy,
@@ -286,11 +286,11 @@ async def test_schemas_do_not_hear_each_other(stores: list[PostgresStore]) -> No
         stores[0].wakeups(topics=["mail"], finished=True) as ours,
         stranger.wakeups(topics=["mail"], finished=True) as theirs,
     ):
-        await put(stranger)
-        assert await end(stranger, (await claim_one(stranger)).lease, Completed(None))
+        await enqueue_one(stranger)
+        assert await settle_one(stranger, (await claim_one(stranger)).lease, Completed(None))
         assert await theirs.wait(PATIENCE)
         assert not await ours.wait(NEVER)
-        await put(stores[1])
+        await enqueue_one(stores[1])
         assert await ours.wait(PATIENCE)
 
 
@@ -304,7 +304,7 @@ async def test_names_of_schemas_are_exact(postgres_url: str) -> None:
         small.wakeups(topics=["mail"]) as for_small,
         large.wakeups(topics=["mail"]) as for_large,
     ):
-        await put(same)
+        await enqueue_one(same)
         assert await for_large.wait(PATIENCE)
         assert not await for_small.wait(NEVER)
 
@@ -359,7 +359,7 @@ async def test_a_storm_of_topics_wakes_everybody(stores: list[PostgresStore]) ->
 
 async def test_topics_with_long_names_are_hinted_at(stores: list[PostgresStore]) -> None:
     """A message has room for 8,000 bytes, whatever the topics are called."""
-    topics = [f"{number:03}" + "😀" * 197 for number in range(MOST_TOPICS)]
+    topics = [f"{number:03}" + "😀" * 197 for number in range(MAX_TOPICS_PER_HINT)]
     async with stores[0].wakeups(topics=topics[:1]) as wakeups:
         await stores[1].enqueue([job(topic) for topic in topics])
         assert await wakeups.wait(PATIENCE)
@@ -377,7 +377,7 @@ async def test_hints_are_few_however_many_jobs_come_in(
 
         async def enqueue() -> None:
             for _ in range(40):
-                await put(stores[1])
+                await enqueue_one(stores[1])
 
         await asyncio.gather(*(enqueue() for _ in range(50)))
         await until(lambda: _sent(stores[1]))
@@ -397,10 +397,10 @@ async def test_nobody_listens_behind_a_pooler(
     url = pgbouncer.url(schema=schema_of(postgres_url))
     async with opened(url) as [pooled], pooled.wakeups(topics=["mail"]) as wakeups:
         assert pooled._listener._task is None
-        await put(stores[1])
+        await enqueue_one(stores[1])
         assert not await wakeups.wait(NEVER)
-        await put(pooled)
+        await enqueue_one(pooled)
         assert await wakeups.wait(0)  # from its own process
         async with stores[0].wakeups(topics=["mail"]) as direct:
-            await put(pooled)
+            await enqueue_one(pooled)
             assert await direct.wait(PATIENCE)  # but others hear it

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidewheel.stores.sqlite.bulk_insert import MOST_ROWS, blob, write_rows
+from tidewheel.stores.sqlite.bulk_insert import MAX_ROWS_PER_STATEMENT, to_blob, write_rows
 
 
 def written(number: int, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -29,14 +29,16 @@ def written(number: int, columns: dict[str, Any]) -> list[tuple[Any, ...]]:
     return rows
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, MOST_ROWS - 1, MOST_ROWS, 2 * MOST_ROWS + 77])
+@pytest.mark.parametrize(
+    "number", [1, 2, 3, MAX_ROWS_PER_STATEMENT - 1, MAX_ROWS_PER_STATEMENT, 2 * MAX_ROWS_PER_STATEMENT + 77]
+)
 @pytest.mark.parametrize("often_null", [[None], ["x"], None])
 def test_rows_are_written_as_given_and_in_their_order(
     number: int, often_null: list[str | None] | None
 ) -> None:
     """Whatever they have in common, and however many statements that takes."""
     numbers = random.Random(number).sample(range(1, 10_000), number)
-    bodies = [blob(b"%d\0" % each) for each in numbers]
+    bodies = [to_blob(b"%d\0" % each) for each in numbers]
     if often_null is None:
         often_null = [None if each % 2 else str(each) for each in numbers]
     columns = {"number": numbers, "body": bodies, "word": ["same"], "often_null": often_null}
@@ -49,7 +51,7 @@ def test_rows_are_written_as_given_and_in_their_order(
 def test_rows_may_have_nothing_in_common() -> None:
     columns = {
         "number": [3, 1],
-        "body": [blob(b"a"), blob(b"b")],
+        "body": [to_blob(b"a"), to_blob(b"b")],
         "word": ["x", "y"],
         "often_null": [None, "z"],
     }

@@ -221,8 +221,8 @@ async def test_a_file_in_use_with_another_log_is_refused(
         assert started.stdout.readline() == "open\n"
         os.link(path, other)  # after it was opened, so that only the locks can tell
         with pytest.raises(StoreUnavailable, match=r"other\.db stayed locked .* is not other\.db-wal"):
-            file_identity.prove_shared_log(parse_url(f"sqlite:///{other}"))
-        file_identity.prove_shared_log(parse_url(f"sqlite:///{path}"))
+            file_identity.check_shared_wal(parse_url(f"sqlite:///{other}"))
+        file_identity.check_shared_wal(parse_url(f"sqlite:///{path}"))
         other.unlink()
         out, errors = started.communicate("go\n", timeout=120)
         assert (out, started.returncode) == ("enqueued\n", 0), errors
@@ -244,7 +244,7 @@ async def test_a_process_with_many_files_keeps_few_descriptors(
     monkeypatch.setattr(file_identity, "MAX_DESCRIPTORS", 3)
     for number in range(6):
         await make(tmp_path / f"{number}.db")
-        file_identity.prove_shared_log(parse_url(f"sqlite:///{tmp_path / f'{number}.db'}"))
+        file_identity.check_shared_wal(parse_url(f"sqlite:///{tmp_path / f'{number}.db'}"))
     assert len(file_identity._looked_at) == 3
     for descriptor in file_identity._looked_at.values():
         os.close(descriptor)
@@ -265,12 +265,12 @@ async def test_what_a_killed_process_left_does_not_hide_another_log(
         os.link(path, other)
         shutil.copy(f"{path}-shm", f"{other}-shm")
         with pytest.raises(StoreUnavailable, match=r"other\.db stayed locked .* is not other\.db-wal"):
-            file_identity.prove_shared_log(parse_url(f"sqlite:///{other}"))
+            file_identity.check_shared_wal(parse_url(f"sqlite:///{other}"))
         other.unlink()
         started.kill()
         started.wait()
         assert Path(f"{path}-shm").exists()
-        file_identity.prove_shared_log(parse_url(f"sqlite:///{path}"))  # nobody has the file
+        file_identity.check_shared_wal(parse_url(f"sqlite:///{path}"))  # nobody has the file
         with process(sys.executable, "-c", ENQUEUE, str(path)) as after:
             out, errors = after.communicate("go\n", timeout=120)
             assert (out, after.returncode) == ("open\nenqueued\n", 0), errors
@@ -286,7 +286,7 @@ async def test_looking_for_another_log_leaves_the_locks_of_this_process_alone(tm
     ask += "sys.exit(not log._is_in_use(sys.argv[1]))"
     async with Tidewheel(f"sqlite:///{location.path}"):
         for _ in range(3):
-            file_identity.prove_shared_log(location)
+            file_identity.check_shared_wal(location)
         with process(sys.executable, "-c", ask, f"{location.path}-shm") as started:
             _, errors = started.communicate(timeout=120)
             assert started.returncode == 0, errors

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidewheel import Tidewheel
-from tidewheel.core.reports import Ailment, AilmentKind
+from tidewheel.core.reports import HealthFinding, HealthFindingKind
 from tidewheel.stores.sqlite import health
 from tidewheel.stores.sqlite.location import parse_url
 
@@ -33,8 +33,8 @@ HAS_IT_OPEN = HOLDER.replace('connection.execute("BEGIN")', "")
 """Reads once, and keeps only the file open."""
 
 
-async def of_kind(app: Tidewheel, kind: AilmentKind) -> list[Ailment]:
-    return [ailment for ailment in await app.store.ailments() if ailment.kind is kind]
+async def of_kind(app: Tidewheel, kind: HealthFindingKind) -> list[HealthFinding]:
+    return [ailment for ailment in await app.store.health() if ailment.kind is kind]
 
 
 @needs_proc
@@ -42,16 +42,16 @@ async def test_who_has_a_log_open_that_cannot_be_reset_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program that reads, with its process id and name; not one that only has the file open, nor we."""
-    monkeypatch.setattr(health, "PATIENT_BYTES", 0)
+    monkeypatch.setattr(health, "BLOCKING_CHECKPOINT_BYTES", 0)
     file = tmp_path / "jobs.db"
     async with Tidewheel(f"sqlite:///{file}") as app:
         await app.enqueue("mail")
-        [alone] = await of_kind(app, AilmentKind.LONG_LOG)
+        [alone] = await of_kind(app, HealthFindingKind.LONG_LOG)
         assert not {"readers", "holders"} & set(alone.figures)
         with start(HAS_IT_OPEN, file) as idle, start(HOLDER, file) as holder:
-            [held] = await of_kind(app, AilmentKind.LONG_LOG)
+            [held] = await of_kind(app, HealthFindingKind.LONG_LOG)
             monkeypatch.setattr(health, "_read_locks", lambda _: set())  # where the system does not tell
-            [opened] = await of_kind(app, AilmentKind.LONG_LOG)
+            [opened] = await of_kind(app, HealthFindingKind.LONG_LOG)
         assert str(held.figures["readers"]).startswith(f"{holder.pid} (python")
         assert str(idle.pid) not in str(held.figures["readers"])
         told = str(opened.figures["holders"])
@@ -81,11 +81,11 @@ async def test_a_file_that_is_mostly_empty_is_told(tmp_path: Path, monkeypatch: 
         connection.execute("CREATE TABLE own (text)")
         connection.executemany("INSERT INTO own VALUES (?)", [("x" * 1000,)] * 1000)
         connection.commit()
-        assert await of_kind(app, AilmentKind.SPARSE) == []
+        assert await of_kind(app, HealthFindingKind.SPARSE) == []
         connection.execute("DROP TABLE own")
         connection.commit()
         connection.close()
-        [sparse] = await of_kind(app, AilmentKind.SPARSE)
+        [sparse] = await of_kind(app, HealthFindingKind.SPARSE)
     used = sparse.figures["used"]
     assert isinstance(used, float)
     assert 0 < used < 0.5
@@ -103,9 +103,9 @@ async def test_a_file_that_others_can_read_is_told(
     """With its mode; also a log that kept the mode from before somebody changed that of the file."""
     async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         await app.enqueue("mail", {})
-        assert await of_kind(app, AilmentKind.READABLE_FILE) == []
+        assert await of_kind(app, HealthFindingKind.READABLE_FILE) == []
         (tmp_path / name).chmod(mode)
-        [found] = await of_kind(app, AilmentKind.READABLE_FILE)
+        [found] = await of_kind(app, HealthFindingKind.READABLE_FILE)
     assert found.figures == {"file": str(tmp_path / name), "mode": f"{mode:04o}", "readers": readers}
 
 
@@ -114,5 +114,7 @@ def test_a_file_on_a_network_is_told_also_where_the_url_allows_it(
 ) -> None:
     """Somebody allowed it once, and whoever looks for the cause of a damaged file has to be told."""
     monkeypatch.setattr(health, "file_system_of", lambda _: "nfs4")
-    [found] = health.of_ground(parse_url(f"sqlite:///{tmp_path}/jobs.db?network_filesystem=allow"))
-    assert found == Ailment(AilmentKind.NETWORK_FILE, {"directory": str(tmp_path), "file_system": "nfs4"})
+    [found] = health.check_environment(parse_url(f"sqlite:///{tmp_path}/jobs.db?network_filesystem=allow"))
+    assert found == HealthFinding(
+        HealthFindingKind.NETWORK_FILE, {"directory": str(tmp_path), "file_system": "nfs4"}
+    )

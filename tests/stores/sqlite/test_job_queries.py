@@ -12,18 +12,18 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
-    HoldsText,
 )
 from tidewheel.core.model import JobFilter
 from tidewheel.stores.protocol import Store
 from tidewheel.stores.sqlite import SqliteStore, job_queries
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import put, put_many
+from tidewheel.testing.conformance.helpers import enqueue_many, enqueue_one
 
 CONDITIONS: dict[str, Condition] = {
     "column": Compare(Field.USER_ID, Comparison.EQUAL, "needle"),
-    "text": HoldsText("needle"),
+    "text": ContainsText("needle"),
     "payload": ComparePayload((), Comparison.EQUAL, "needle"),
 }
 
@@ -47,9 +47,9 @@ async def test_a_search_that_runs_out_of_time_says_how_far_it_came(
     store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, condition: Condition
 ) -> None:
     """The cursor goes on from there, until everything has been looked into; a count is not exact."""
-    oldest = await put(store, payload=b'"needle"', user_id="needle")
+    oldest = await enqueue_one(store, payload=b'"needle"', user_id="needle")
     clock.advance(1)
-    [middle, _] = await put_many(store, 2)
+    [middle, _] = await enqueue_many(store, 2)
     moment = clock.now()
     monkeypatch.setattr(job_queries, "SEARCH_SECONDS", -1.0)  # over before it began: one job a page
     where = JobFilter(condition=condition)
@@ -68,7 +68,7 @@ async def test_a_search_by_columns_gives_up_sooner(
     store: Store, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It looks like any other filter, so people wait a second for it, with all that is on the way."""
-    await put_many(store, 2)
+    await enqueue_many(store, 2)
     monkeypatch.setattr(job_queries, "COLUMN_SEARCH_SECONDS", -1.0)
     page = await store.list_jobs(JobFilter(condition=CONDITIONS[kind]), limit=10)
     assert page.partial == (kind == "column")
@@ -78,10 +78,10 @@ async def test_a_search_in_a_time_long_ago_ends_in_time_as_well(
     store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No index knows when jobs were created, so the walk there is part of the search."""
-    oldest = await put(store, user_id="needle")
+    oldest = await enqueue_one(store, user_id="needle")
     clock.advance(60)
     before = clock.now()
-    await put_many(store, 2, user_id="needle")
+    await enqueue_many(store, 2, user_id="needle")
     where = JobFilter(
         condition=CONDITIONS["column"], created_before=before, created_after=before - 60_000_000
     )
@@ -97,9 +97,9 @@ async def test_how_far_a_search_came_tells_nothing_of_other_tenants(
 ) -> None:
     """It is stopped by the tenant's own jobs, and says when one of those was made, or says nothing."""
     own = clock.now()
-    await put_many(store, 2, tenant="mine")
+    await enqueue_many(store, 2, tenant="mine")
     clock.advance(60)
-    await put_many(store, 3, tenant="other")
+    await enqueue_many(store, 3, tenant="other")
     monkeypatch.setattr(job_queries, "SEARCH_SECONDS", -1.0)
     page = await store.list_jobs(JobFilter(condition=condition, tenant="mine"), limit=10)
     assert (page.partial, page.searched_back_to) == (True, own)

@@ -14,7 +14,7 @@ from tidewheel import Tidewheel
 from tidewheel.errors import ConfigurationError, StoreError, StoreUnavailable
 from tidewheel.stores.sqlite import SqliteStore
 from tidewheel.stores.sqlite.location import check_location, file_system_of, parse_url
-from tidewheel.stores.sqlite.temporary_store import SqliteScratch
+from tidewheel.stores.sqlite.temporary_store import SqliteTemporaryStore
 
 
 def test_three_slashes_are_relative_and_four_absolute(
@@ -113,8 +113,8 @@ async def test_other_users_can_read_no_file_that_we_make(tmp_path: Path) -> None
     """The file, its log and its shared memory, whatever opens it first; also those of a scratch file."""
     async with Tidewheel(f"sqlite:///{tmp_path}/jobs.db") as app:
         await app.enqueue("mail", {})
-        scratch = SqliteScratch(app.url)
-        await scratch.make()
+        scratch = SqliteTemporaryStore(app.url)
+        await scratch.create()
         found = modes(tmp_path)
         await scratch.remove()
     assert {"jobs.db", "jobs.db-wal", "jobs.db-shm"} <= set(found)

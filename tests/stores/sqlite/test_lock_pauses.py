@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from tidewheel.core.clock import seconds_to_microseconds
-from tidewheel.core.model import Claimed, Completed, Report, Rescued, Settlement
+from tidewheel.core.model import Claimed, Completed, Report, RescueResult, Settlement
 from tidewheel.stores.sqlite import SqliteStore
-from tidewheel.stores.sqlite.handler_transaction import LentTransaction
+from tidewheel.stores.sqlite.handler_transaction import SqliteHandlerTransaction
 from tidewheel.stores.sqlite.write_transaction import (
-    AFTERWARDS,
-    LEAST,
-    LONGEST,
-    leases_judged_at,
-    remember,
+    LEASE_GRACE,
+    MAX_LEASE_GRACE,
+    MIN_PAUSE,
+    lease_cutoff,
+    record_lock_pause,
 )
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import claim_one, put
+from tidewheel.testing.conformance.helpers import claim_one, enqueue_one
 
 SECOND = seconds_to_microseconds(1)
 
@@ -39,44 +39,44 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def test_without_a_gap_leases_are_judged_by_the_time_it_is(connection: sqlite3.Connection) -> None:
     """Short transactions are no gaps: they are part of every lease's reckoning."""
-    assert leases_judged_at(connection, 100) == 100
-    remember(connection, 100, 100 + LEAST - 1)
-    assert leases_judged_at(connection, 100 + LEAST) == 100 + LEAST
+    assert lease_cutoff(connection, 100) == 100
+    record_lock_pause(connection, 100, 100 + MIN_PAUSE - 1)
+    assert lease_cutoff(connection, 100 + MIN_PAUSE) == 100 + MIN_PAUSE
 
 
 def test_after_a_gap_leases_are_judged_by_its_beginning_for_a_moment(connection: sqlite3.Connection) -> None:
     """Long enough for every keeper to try again, not longer."""
-    remember(connection, 5 * SECOND, 8 * SECOND)
-    assert leases_judged_at(connection, 8 * SECOND) == 5 * SECOND
-    assert leases_judged_at(connection, 8 * SECOND + AFTERWARDS) == 5 * SECOND
-    later = 8 * SECOND + AFTERWARDS + 1
-    assert leases_judged_at(connection, later) == later
+    record_lock_pause(connection, 5 * SECOND, 8 * SECOND)
+    assert lease_cutoff(connection, 8 * SECOND) == 5 * SECOND
+    assert lease_cutoff(connection, 8 * SECOND + LEASE_GRACE) == 5 * SECOND
+    later = 8 * SECOND + LEASE_GRACE + 1
+    assert lease_cutoff(connection, later) == later
 
 
 def test_gaps_that_follow_each_other_are_one(connection: sqlite3.Connection) -> None:
     """Nobody had time to extend a lease in between."""
-    remember(connection, 5 * SECOND, 8 * SECOND)
-    remember(connection, 9 * SECOND, 12 * SECOND)
-    assert leases_judged_at(connection, 12 * SECOND) == 5 * SECOND
+    record_lock_pause(connection, 5 * SECOND, 8 * SECOND)
+    record_lock_pause(connection, 9 * SECOND, 12 * SECOND)
+    assert lease_cutoff(connection, 12 * SECOND) == 5 * SECOND
 
 
 def test_many_short_gaps_do_not_keep_dead_workers_jobs_for_long(connection: sqlite3.Connection) -> None:
     """Between them the lock was free, and who lives had a turn."""
     for start in range(0, 200, 2):
-        remember(connection, start * SECOND, start * SECOND + SECOND)
-    assert leases_judged_at(connection, 199 * SECOND) == 197 * SECOND - AFTERWARDS
+        record_lock_pause(connection, start * SECOND, start * SECOND + SECOND)
+    assert lease_cutoff(connection, 199 * SECOND) == 197 * SECOND - LEASE_GRACE
 
 
 def test_a_gap_without_end_does_not_keep_them_for_ever(connection: sqlite3.Connection) -> None:
     """A lease that ended long ago has ended."""
-    remember(connection, 0, 200 * SECOND)
-    assert leases_judged_at(connection, 200 * SECOND) == 200 * SECOND - LONGEST
+    record_lock_pause(connection, 0, 200 * SECOND)
+    assert lease_cutoff(connection, 200 * SECOND) == 200 * SECOND - MAX_LEASE_GRACE
 
 
 def test_a_clock_that_was_set_back_knows_no_gap(connection: sqlite3.Connection) -> None:
     """What is judged is never the future."""
-    remember(connection, 50 * SECOND, 80 * SECOND)
-    assert leases_judged_at(connection, 10 * SECOND) == 10 * SECOND
+    record_lock_pause(connection, 50 * SECOND, 80 * SECOND)
+    assert lease_cutoff(connection, 10 * SECOND) == 10 * SECOND
 
 
 @asynccontextmanager
@@ -91,14 +91,14 @@ async def _opened(path: Path, clock: FrozenClock) -> AsyncIterator[SqliteStore]:
 
 
 async def _claimed(store: SqliteStore, topic: str = "mail") -> Claimed:
-    await put(store, topic)
+    await enqueue_one(store, topic)
     return await claim_one(store, topic, lease_seconds=5.0)
 
 
-async def _lent(store: SqliteStore) -> tuple[LentTransaction, Claimed]:
+async def _lent(store: SqliteStore) -> tuple[SqliteHandlerTransaction, Claimed]:
     """A handler's transaction, which has the lock of the file."""
     held = await _claimed(store, "lent")
-    transaction = await store.begin(
+    transaction = await store.begin_transaction(
         held.lease, lease_seconds=300.0, seconds=60.0, tenant="root", on_timeout=lambda: None
     )
     return transaction, held
@@ -144,7 +144,7 @@ async def test_nobody_takes_a_job_over_before_its_holder_had_a_chance(path: Path
         transaction, lent = await _lent(lender)
         clock.advance(30)
         assert await transaction.complete(Settlement(lent.lease, Completed()), ())
-        assert await other.rescue() == Rescued()
+        assert await other.rescue() == RescueResult()
         clock.advance(1)
         assert await holder.extend([lease], 5.0) == [True]
 
@@ -157,8 +157,8 @@ async def test_what_is_really_orphaned_is_brought_back_a_moment_later(path: Path
         transaction, lent = await _lent(store)
         clock.advance(30)
         assert await transaction.complete(Settlement(lent.lease, Completed()), ())
-        assert await store.rescue() == Rescued()
-        clock.advance(AFTERWARDS / SECOND + 0.1)
+        assert await store.rescue() == RescueResult()
+        clock.advance(LEASE_GRACE / SECOND + 0.1)
         assert (await store.rescue()).returned == 1
         assert await store.extend([lease], 5.0) == [False], "its holder comes too late"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tidewheel.admin.migration_scripts import missing_script, write_script
+from tidewheel.admin.migration_scripts import missing_script, write_migration_script
 from tidewheel.core.model import Completed, Settlement
 from tidewheel.errors import ConfigurationError, SchemaTooNew
 from tidewheel.stores.sqlite import SqliteStore, schema
-from tidewheel.testing.conformance.helpers import claim_one, put
+from tidewheel.testing.conformance.helpers import claim_one, enqueue_one
 
 NEXT = (2, "0002_next", "CREATE TABLE tidewheel_next (a INTEGER) STRICT;\n")
 
@@ -34,7 +34,7 @@ async def test_the_printed_sql_makes_what_migrate_makes(
     by_hand = tmp_path / "by hand.db"
     url = f"sqlite:///{by_hand}"
     with closing(sqlite3.connect(by_hand)) as connection, closing(sqlite3.connect(path)) as other:
-        connection.executescript(write_script(url, since=0).text)
+        connection.executescript(write_migration_script(url, since=0).text)
         assert catalogue(connection) == catalogue(other)
         [at], [expected] = (
             one.execute("SELECT applied_at FROM tidewheel_schema").fetchone() for one in (connection, other)
@@ -44,7 +44,7 @@ async def test_the_printed_sql_makes_what_migrate_makes(
     made = SqliteStore(url)
     await made.open()
     assert await made.migrate() == []
-    job_id = await put(made)
+    job_id = await enqueue_one(made)
     claimed = await claim_one(made)
     assert claimed.lease.job_id == job_id
     assert await made.settle([Settlement(claimed.lease, Completed(b"1"))])
@@ -54,7 +54,7 @@ async def test_the_printed_sql_makes_what_migrate_makes(
 
 def test_statement_by_statement_it_is_the_same_and_can_be_undone(path: Path, tmp_path: Path) -> None:
     """For tools with a transaction of their own; a table of the application's is left alone."""
-    script = write_script("sqlite:///any.db", since=0)
+    script = write_migration_script("sqlite:///any.db", since=0)
     assert script.undo is not None
     with (
         closing(sqlite3.connect(path)) as connection,
@@ -74,11 +74,11 @@ async def test_only_what_is_missing_and_only_where_it_is(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later step comes alone, and refuses a file that is at another version."""
-    steps = [*schema.migrations(), NEXT]
+    steps = [*schema.load_migrations(), NEXT]
     for module in (schema, schema):
         monkeypatch.setattr(module, "migrations", lambda: steps)
     script = await missing_script(f"sqlite:///{path}")
-    assert (script.since, script.version, script.steps, script.undo) == (1, 2, ("0002_next",), None)
+    assert (script.from_version, script.to_version, script.steps, script.undo) == (1, 2, ("0002_next",), None)
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(script.text)
         assert await store.migrate() == []
@@ -89,11 +89,11 @@ async def test_only_what_is_missing_and_only_where_it_is(
 async def test_looking_makes_and_changes_nothing(path: Path) -> None:
     """No file, and no other journal for an application's own."""
     url = f"sqlite:///{path}"
-    assert (await missing_script(url)).since == 0
+    assert (await missing_script(url)).from_version == 0
     assert not path.exists()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE mine (a)")
-    assert (await missing_script(url)).since == 0
+    assert (await missing_script(url)).from_version == 0
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
@@ -105,6 +105,6 @@ async def test_a_newer_file_and_what_sqlite_has_not_are_refused(store: SqliteSto
     with pytest.raises(SchemaTooNew, match="99"):
         await missing_script(f"sqlite:///{path}")
     with pytest.raises(ConfigurationError, match="needs a postgresql:// URL"):
-        write_script("sqlite:///any.db", since=0, rls=True)
+        write_migration_script("sqlite:///any.db", since=0, rls=True)
     with pytest.raises(ConfigurationError, match="without a schema"):
-        write_script("memory://", since=0)
+        write_migration_script("memory://", since=0)

@@ -91,7 +91,7 @@ async def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None
     with pytest.raises(SchemaTooNew, match=r"version 99, this Tidewheel knows 1; upgrade"):
         await store.migrate()
     with pytest.raises(SchemaTooNew, match="version 99"):
-        await store.missing_steps()
+        await store.pending_migrations()
 
 
 def test_a_schema_that_became_newer_while_we_waited_is_refused_too(
@@ -117,8 +117,11 @@ async def test_a_migration_that_breaks_leaves_the_old_schema(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All steps are one transaction."""
-    broken = [*schema.migrations(), (2, "0002_broken", "CREATE TABLE tidewheel_x (a);\nSELECT nonsense;")]
-    monkeypatch.setattr(schema, "migrations", lambda: broken)
+    broken = [
+        *schema.load_migrations(),
+        (2, "0002_broken", "CREATE TABLE tidewheel_x (a);\nSELECT nonsense;"),
+    ]
+    monkeypatch.setattr(schema, "load_migrations", lambda: broken)
     with pytest.raises(StoreError, match="nonsense"):
         await store.migrate()
     connection = sqlite3.connect(path)
@@ -133,9 +136,9 @@ async def test_what_a_migration_would_do_can_be_asked_first(path: Path) -> None:
     """Asking makes no table."""
     store = SqliteStore(f"sqlite:///{path}")
     await store.open()
-    assert await store.missing_steps() == await store.missing_steps() == ["0001_tables"]
+    assert await store.pending_migrations() == await store.pending_migrations() == ["0001_tables"]
     assert await store.migrate() == ["0001_tables"]
-    assert await store.missing_steps() == []
+    assert await store.pending_migrations() == []
     await store.close()
 
 

@@ -11,12 +11,12 @@ import pytest
 from tidewheel.core.model import Completed, JobFilter, Settlement, State
 from tidewheel.core.topic_limits import TopicLimits
 from tidewheel.stores.sqlite import SqliteStore, maintenance
-from tidewheel.testing.conformance.helpers import claim, put_many
+from tidewheel.testing.conformance.helpers import claim_jobs, enqueue_many
 
 
 async def _complete(store: SqliteStore, number: int, payload: bytes = b"{}") -> None:
-    await put_many(store, number, payload=payload, retention=0.0)
-    jobs = await claim(store, limit=number)
+    await enqueue_many(store, number, payload=payload, retention=0.0)
+    jobs = await claim_jobs(store, limit=number)
     await store.settle([Settlement(job.lease, Completed()) for job in jobs])
 
 
@@ -25,7 +25,7 @@ async def test_a_call_ends_when_it_has_held_the_lock_long_enough(
 ) -> None:
     """What is left is for the next one; each part is counted once."""
     monkeypatch.setattr(maintenance, "LOCK_SECONDS", 0.0)
-    monkeypatch.setattr(maintenance, "PART", 5)
+    monkeypatch.setattr(maintenance, "PRUNE_BATCH", 5)
     await _complete(store, 12)
     removed = [(await store.prune()).get(State.COMPLETED) for _ in range(4)]
     assert removed == [5, 5, 2, None]
@@ -37,7 +37,7 @@ async def test_a_part_is_bounded_by_bytes_as_well(
 ) -> None:
     """Large bodies are chains of pages; fifty of them at once would be a long pause. One goes in any case."""
     monkeypatch.setattr(maintenance, "LOCK_SECONDS", 0.0)
-    monkeypatch.setattr(maintenance, "PART_BYTES", 12_000)
+    monkeypatch.setattr(maintenance, "PRUNE_BATCH_BYTES", 12_000)
     await _complete(store, 5, b'"' + b"x" * 5_000 + b'"')
     removed = [(await store.prune()).get(State.COMPLETED) for _ in range(4)]
     assert removed == [2, 2, 1, None]

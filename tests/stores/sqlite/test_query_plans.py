@@ -21,13 +21,13 @@ from tidewheel.core.conditions import (
     InState,
     Not,
 )
-from tidewheel.core.model import ROOT_TENANT, Count, JobFilter, Shown, State
-from tidewheel.stores.sql_files import Queries
+from tidewheel.core.model import ROOT_TENANT, Count, DerivedState, JobFilter, State
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.sqlite import SqliteStore, job_queries
-from tidewheel.stores.sqlite.tenant_scope import find
+from tidewheel.stores.sqlite.tenant_scope import execute_for_tenant
 
 QUERIES = {
-    name: Queries("tidewheel.stores.sqlite", f"sql/{name}.sql")
+    name: SqlFile("tidewheel.stores.sqlite", f"sql/{name}.sql")
     for name in ("claims", "maintenance", "pull", "settlements", "statistics")
 }
 
@@ -99,7 +99,7 @@ def _plan(connection: sqlite3.Connection, statement: str, tenant: str | None, in
     parameters = [0] * statement.count("?")
     if "{tenant}" in statement:
         parts = {"columns": "*", "urgent": "0", "index": index}
-        return [row[3] for row in find(connection, explained, tenant, parameters, **parts)]
+        return [row[3] for row in execute_for_tenant(connection, explained, tenant, parameters, **parts)]
     return [row[3] for row in connection.execute(explained, parameters or {"topic": ""})]
 
 
@@ -162,8 +162,8 @@ async def test_a_claim_looks_at_the_chosen_jobs_in_their_order(store: SqliteStor
         (JobFilter(state=State.COMPLETED), "tidewheel_jobs_completed"),
         (JobFilter(state=State.FAILED), "tidewheel_jobs_failed_or_cancelled"),
         (JobFilter(state=State.CANCELLED), "tidewheel_jobs_failed_or_cancelled"),
-        (JobFilter(state=Shown.RETRYING), "tidewheel_jobs_retrying"),
-        (JobFilter(state=Shown.BLOCKED), "tidewheel_jobs_blocked"),
+        (JobFilter(state=DerivedState.RETRYING), "tidewheel_jobs_retrying"),
+        (JobFilter(state=DerivedState.BLOCKED), "tidewheel_jobs_blocked"),
         (JobFilter(topic="mail"), "tidewheel_jobs_topic"),
         (JobFilter(key="k"), "tidewheel_jobs_key"),
         (JobFilter(correlation_id="c"), "tidewheel_jobs_correlation"),
@@ -207,8 +207,8 @@ async def test_a_list_reads_the_index_of_what_it_shows(
         (JobFilter(tenant="acme", state=State.PENDING), ["tenant"]),
         (JobFilter(tenant="acme", topic="few"), ["tenant"]),
         (JobFilter(tenant="acme", state=State.CANCELLED), ["failed_or_cancelled"]),
-        (JobFilter(topic="many", state=Shown.RETRYING), ["retrying"]),
-        (JobFilter(topic="many", state=Shown.DELAYED), ["waiting"]),
+        (JobFilter(topic="many", state=DerivedState.RETRYING), ["retrying"]),
+        (JobFilter(topic="many", state=DerivedState.DELAYED), ["waiting"]),
         (JobFilter(condition=NOT_PENDING_OR_COMPLETED), ["leased", *["failed_or_cancelled"] * 2]),
         (JobFilter(condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),
         (JobFilter(state=State.COMPLETED, condition=AnyOf((TOPIC_FEW, TOPIC_NONE))), ["topic", "topic"]),

@@ -126,13 +126,13 @@ async def test_closing_a_store_closes_the_socket_that_its_last_writes_opened(
     enqueueing = asyncio.create_task(sibling.enqueue([NewJob(id=new_id(), topic="mail")]))
     await asyncio.sleep(0)
     closing = asyncio.create_task(sibling.close())
-    while sibling._doorbell._inbox is not None:
+    while sibling._process_wakeup._inbox is not None:
         await asyncio.sleep(0.001)
     connection.execute("ROLLBACK")
     connection.close()
     await enqueueing
     await closing
-    assert sibling._doorbell._outbox is None
+    assert sibling._process_wakeup._outbox is None
 
 
 async def test_a_knock_is_no_hint(store: SqliteStore, path: Path) -> None:
@@ -142,8 +142,8 @@ async def test_a_knock_is_no_hint(store: SqliteStore, path: Path) -> None:
         connection.execute("BEGIN IMMEDIATE")
         sibling = store.sibling()
         await sibling.open()
-        going = asyncio.create_task(sibling.leave("nobody", 0))
-        while not store._doorbell.heard_waiter:
+        going = asyncio.create_task(sibling.deregister_worker("nobody", 0))
+        while not store._process_wakeup.lock_requested:
             await asyncio.sleep(0.001)
         connection.execute("ROLLBACK")
         connection.close()

@@ -123,8 +123,8 @@ async def test_the_log_stays_bounded_while_readers_come_and_go_without_a_gap(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overlapping readers would keep the log for ever; holding writers back lets the old ones end."""
-    monkeypatch.setattr(wal_checkpoint, "PATIENT_BYTES", 1_000_000)
-    monkeypatch.setattr(wal_checkpoint, "PATIENCE_SECONDS", 0.15)
+    monkeypatch.setattr(wal_checkpoint, "BLOCKING_CHECKPOINT_BYTES", 1_000_000)
+    monkeypatch.setattr(wal_checkpoint, "READER_WAIT_SECONDS", 0.15)
     monkeypatch.setattr(wal_checkpoint, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(wal_checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
     stop = asyncio.Event()
@@ -161,8 +161,8 @@ async def test_a_reader_that_never_ends_is_reported_and_the_log_shrinks_after_it
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody can reset a log somebody reads; the operator is told once, and writers go on."""
-    monkeypatch.setattr(wal_checkpoint, "PATIENT_BYTES", 1_000_000)
-    monkeypatch.setattr(wal_checkpoint, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(wal_checkpoint, "BLOCKING_CHECKPOINT_BYTES", 1_000_000)
+    monkeypatch.setattr(wal_checkpoint, "READER_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(wal_checkpoint, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(wal_checkpoint, "PATIENT_RETRY_SECONDS", 0.0)
     caplog.set_level(logging.WARNING, "tidewheel.sqlite")

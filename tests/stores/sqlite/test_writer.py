@@ -164,7 +164,7 @@ async def test_a_job_granted_to_somebody_who_has_left_is_free_at_once(store: Sql
     """Whether it was claimed or asked for by itself; nothing is counted, because nobody has had it."""
     request = ClaimRequest("w", (Lane("mail"),), 1, 60.0)
     [answer] = await store.enqueue([_job()])
-    calls = (store.claim(request), store.grant(answer.job_id, worker="w", lease_seconds=60))
+    calls = (store.claim(request), store.claim_job(answer.job_id, worker="w", lease_seconds=60))
     fence = 0
     for call in calls:
         outsider = sqlite3.connect(path, isolation_level=None)
@@ -348,7 +348,7 @@ async def test_a_failure_after_the_commit_costs_nobody_anything(
     def broken(*_: object, **__: object) -> None:
         raise OSError("out of descriptors")
 
-    monkeypatch.setattr(store._doorbell, "ring", broken)
+    monkeypatch.setattr(store._process_wakeup, "notify", broken)
     assert len(await store.enqueue([_job()])) == 1
     monkeypatch.undo()
     assert len(await store.enqueue([_job()])) == 1
@@ -364,33 +364,33 @@ async def test_the_lock_is_left_for_a_moment_to_whoever_knocked(
         "tidewheel.stores.sqlite.writer.time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
     )
     await store.enqueue([_job()])
-    ring = store._doorbell.ring
+    ring = store._process_wakeup.notify
 
     def ring_and_hear(*arguments: Any, **more: Any) -> None:
-        store._doorbell.heard_waiter = True
+        store._process_wakeup.lock_requested = True
         ring(*arguments, **more)
 
-    monkeypatch.setattr(store._doorbell, "ring", ring_and_hear)
+    monkeypatch.setattr(store._process_wakeup, "notify", ring_and_hear)
     await store.enqueue([_job()])
-    monkeypatch.setattr(store._doorbell, "ring", ring)
+    monkeypatch.setattr(store._process_wakeup, "notify", ring)
     await store.enqueue([_job()])
     await store.close()
-    assert pauses == [writer.COURTESY_SECONDS]
+    assert pauses == [writer.LOCK_YIELD_SECONDS]
 
 
 async def test_only_what_must_last_is_synced(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that may be forgotten with the power shares the sync of whatever comes after it."""
     synced: list[bool] = []
-    original = writer.commit
+    original = writer.commit_durably
 
     def commit(connection: sqlite3.Connection, *rest: Any) -> None:
         synced.append(connection.execute("PRAGMA synchronous").fetchone() == (2,))
         original(connection, *rest)
 
-    monkeypatch.setattr(writer, "commit", commit)
+    monkeypatch.setattr(writer, "commit_durably", commit)
     request = ClaimRequest("worker", (Lane("mail"),), 1, 60.0)
     await store.enqueue([_job() for _ in range(4)])
-    forgettable = replace(request, lasting=False)
+    forgettable = replace(request, durable=False)
     [job] = (await store.claim(forgettable)).jobs
     await store.settle([Settlement(job.lease, Completed(b"1"))])
     await store.claim(forgettable)

@@ -11,7 +11,7 @@ from tests.worker.conftest import URLS
 from tests.worker.processes import handlers
 from tidewheel import Tidewheel
 from tidewheel.testing import in_memory
-from tidewheel.worker.active_jobs import Stop
+from tidewheel.worker.active_jobs import StopReason
 from tidewheel.worker.processes import handler_process
 
 
@@ -47,8 +47,8 @@ async def warm(warm_worker: Tidewheel) -> AsyncIterator[Tidewheel]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers have a tenth of a second to obey, and another one to clean up."""
-    for why in (Stop.CANCEL, Stop.TIMEOUT):
-        monkeypatch.setitem(handler_process.PATIENCE, why, (0.1, 0.1))
+    for why in (StopReason.CANCEL, StopReason.TIMEOUT):
+        monkeypatch.setitem(handler_process.STOP_GRACE_SECONDS, why, (0.1, 0.1))
 
 
 @pytest.fixture

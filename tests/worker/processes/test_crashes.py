@@ -21,7 +21,7 @@ from tests.worker.processes.process_state import is_alive
 from tidewheel import Job, Tidewheel
 from tidewheel.core.model import Lease, Released, Settlement
 from tidewheel.worker.processes import handler_process, pool
-from tidewheel.worker.processes.handler_process import Process
+from tidewheel.worker.processes.handler_process import HandlerProcess
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as tested here are POSIX")
 
@@ -232,10 +232,10 @@ async def test_a_worker_that_stops_now_kills_and_gives_back(memory_app: Tidewhee
 async def test_a_process_whose_start_is_cancelled_is_reaped_once(mark: Path) -> None:
     """Its descriptors are somebody else's by the time of a second time."""
     loop = asyncio.get_running_loop()
-    born: list[Process] = []
+    born: list[HandlerProcess] = []
     complaints: list[object] = []
 
-    class Known(Process):
+    class Known(HandlerProcess):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             born.append(self)
@@ -247,7 +247,7 @@ async def test_a_process_whose_start_is_cancelled_is_reaped_once(mark: Path) -> 
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start
-    await asyncio.wait_for(born[0].gone, PATIENCE)
+    await asyncio.wait_for(born[0].exited, PATIENCE)
     with mark.open("w") as file:  # has the number of what was closed
         await asyncio.sleep(0.05)
         file.write("still open")
@@ -259,7 +259,7 @@ async def test_a_machine_without_room_for_a_process_costs_no_attempt(
     memory_app: Tidewheel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job is given back and offered again; what it met was not its doing."""
-    monkeypatch.setattr(pool, "NO_ROOM_DELAY", 0.05)
+    monkeypatch.setattr(pool, "NO_PROCESS_DELAY_SECONDS", 0.05)
     start = handler_process.start_interpreter
     errors = [BlockingIOError(errno.EAGAIN, "no more processes"), OSError(errno.EMFILE, "no more files")]
 

@@ -43,7 +43,7 @@ async def test_processes_that_have_nothing_to_do_or_have_done_much_end(
     memory_app: Tidewheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Idle ones after a while, busy ones after many jobs; the next job gets a fresh one."""
-    monkeypatch.setattr(pool, "MOST_JOBS", 2)
+    monkeypatch.setattr(pool, "MAX_JOBS_PER_PROCESS", 2)
     monkeypatch.setattr(pool, "IDLE_SECONDS", 0.05)
     jobs = await handlers.pid.enqueue_many([{}] * 3)
     async with working(memory_app, concurrency=1):

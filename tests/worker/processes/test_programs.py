@@ -177,8 +177,8 @@ def run(project: Project, *arguments: str) -> list[str]:
 def test_memory_is_watched_where_the_kernel_does_not(tmp_path: Path) -> None:
     """The fallback of systems without Linux's limit: a thread that looks, and ends the process."""
     program = """
-        from tidewheel.worker.processes.memory_limit import PeakWatch
-        watch = PeakWatch()
+        from tidewheel.worker.processes.memory_limit import PeakMemoryLimit
+        watch = PeakMemoryLimit()
         watch.set(64_000_000)
         first = bytearray(b"x") * 20_000_000
         watch.lift()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.worker.processes import handlers
 from tidewheel import ConfigurationError, Tidewheel
-from tidewheel.tasks.task_location import find_place
+from tidewheel.tasks.task_location import find_task_location
 from tidewheel.testing import in_memory, inline
 from tidewheel.worker.processes.child import find_task
 
@@ -23,7 +23,7 @@ def work() -> None: ...
 
 def test_a_task_of_a_module_is_found_by_its_name_there() -> None:
     """The module is imported, the task is an attribute of it."""
-    place = find_place(handlers.pid)
+    place = find_task_location(handlers.pid)
     assert (place.modules, place.attribute, place.main) == (("tests.worker.processes.handlers",), "pid", None)
 
 
@@ -41,7 +41,7 @@ def test_a_task_without_a_name_of_its_own_is_found_through_its_app(
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("iso_tasks")
     task = module.iso_core.app.registry.tasks["two"]
-    place = find_place(task)
+    place = find_task_location(task)
     assert place.modules[0] == "iso_tasks"
     assert (place.modules[-1], place.attribute) == ("iso_core", "app")
     assert find_task(place, "sqlite:///elsewhere.db") is task
@@ -61,7 +61,7 @@ async def test_a_function_inside_a_function_is_refused_when_a_worker_starts() ->
 
 def test_a_task_that_is_registered_later_is_not_found_by_import() -> None:
     """The process says so instead of running something else."""
-    place = find_place(handlers.pid)
+    place = find_task_location(handlers.pid)
     missing = type(place)("no_such_task", place.modules, "app")
     with pytest.raises(ConfigurationError, match="did not register task 'no_such_task'"):
         find_task(missing, "memory://")
@@ -129,12 +129,12 @@ async def test_code_without_a_file_is_refused() -> None:
     """An interactive session cannot be imported by anybody."""
     program = """
         from tidewheel import Tidewheel, ConfigurationError
-        from tidewheel.tasks.task_location import find_place
+        from tidewheel.tasks.task_location import find_task_location
         app = Tidewheel("memory://")
         @app.task(isolation="process")
         def work() -> None: ...
         try:
-            find_place(work)
+            find_task_location(work)
         except ConfigurationError as error:
             print(error)
     """

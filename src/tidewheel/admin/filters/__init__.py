@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
-from tidewheel.admin.filters.fields import FIELDS, FilterField, Meaning
-from tidewheel.admin.filters.parser import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Reader
+from tidewheel.admin.filters.fields import FIELDS, FilterCompiler, FilterField
+from tidewheel.admin.filters.parser import MAX_DEPTH, MAX_LENGTH, MAX_TERMS, FilterParser
 from tidewheel.admin.filters.syntax import Node
 from tidewheel.core.conditions import ALWAYS, Condition, all_of
-from tidewheel.core.filter_pushdown import narrowed
-from tidewheel.core.model import JobFilter, Shown, State
-from tidewheel.core.names import check_task_name, check_text, check_wire_topic, shorten, suggest
-from tidewheel.core.security_context import row_filter, tenant_in_question
-from tidewheel.core.validation import check_moment
+from tidewheel.core.filter_pushdown import push_down
+from tidewheel.core.model import DerivedState, JobFilter, State
+from tidewheel.core.names import check_any_topic, check_task_name, check_text, shorten, suggest
+from tidewheel.core.security_context import effective_tenant, row_filter
+from tidewheel.core.validation import check_time
 from tidewheel.errors import InvalidInput
 
 MAX_SEARCH_LENGTH: Final = 1000
@@ -48,7 +48,7 @@ def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> 
     ``now``: what relative times in ``where`` count from.
     """
     condition = row_filter() or ALWAYS
-    checked: dict[str, Any] = {"tenant": tenant_in_question(given.get("tenant"), uuids=uuids)}
+    checked: dict[str, Any] = {"tenant": effective_tenant(given.get("tenant"), uuids=uuids)}
     for name, value in given.items():
         if name not in JobFilters.__annotations__:
             names = sorted(JobFilters.__annotations__)
@@ -59,7 +59,7 @@ def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> 
             continue
         match name:
             case "topic":
-                checked[name] = check_wire_topic(value)
+                checked[name] = check_any_topic(value)
             case "task":
                 # Jobs enqueued by a bare name have the empty task; they can be asked for.
                 checked[name] = value if value == "" else check_task_name(value)
@@ -68,12 +68,12 @@ def check_filter(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> 
             case "tenant":
                 pass  # told above, with the one in force
             case "where":
-                condition = all_of(parse(value, now=now, uuids=uuids).condition, condition)
+                condition = all_of(parse_filter(value, now=now, uuids=uuids).condition, condition)
             case "created_after" | "created_before":
-                checked[name] = check_moment(name, value)
+                checked[name] = check_time(name, value)
             case _:
                 checked[name] = check_text(name, value, MAX_SEARCH_LENGTH)
-    return narrowed(JobFilter(**checked), condition)
+    return push_down(JobFilter(**checked), condition)
 
 
 def explain_times(given: Mapping[str, Any], *, now: int, uuids: bool = False) -> list[tuple[str, str]]:
@@ -86,23 +86,31 @@ def explain_times(given: Mapping[str, Any], *, now: int, uuids: bool = False) ->
         if (moment := given.get(name)) is not None:
             told.append((name, f"created {relation} {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"))
     if (where := given.get("where")) is not None:
-        told += parse(where, now=now, uuids=uuids).times
+        told += parse_filter(where, now=now, uuids=uuids).time_explanations
     return told
 
 
-def check_state(value: Any) -> State | Shown:
+def check_state(value: Any) -> State | DerivedState:
     """A state to filter by: a stored one, or one of the derived ones."""
-    for states in (State, Shown):
+    for states in (State, DerivedState):
         try:
             return states(value)
         except ValueError:
             continue
-    known = [*State, *Shown]
+    known = [*State, *DerivedState]
     hint = suggest(value, known) if isinstance(value, str) else ""
     raise InvalidInput(f"state is {shorten(value)}{hint}; the states are {', '.join(known)}")
 
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_TERMS", "FilterField", "ParsedFilter", "describe_fields", "parse"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LENGTH",
+    "MAX_TERMS",
+    "FilterField",
+    "ParsedFilter",
+    "describe_fields",
+    "parse_filter",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +119,14 @@ class ParsedFilter:
 
     node: Node | None
     condition: Condition
-    times: tuple[tuple[str, str], ...] = ()
+    time_explanations: tuple[tuple[str, str], ...] = ()
     """each comparison of a time as it was written, and in words with the moment it means"""
 
     def __str__(self) -> str:
         return "" if self.node is None else str(self.node)
 
 
-def parse(query: Any, *, now: int, uuids: bool = False) -> ParsedFilter:
+def parse_filter(query: Any, *, now: int, uuids: bool = False) -> ParsedFilter:
     """What a filter asks of jobs; ``InvalidFilter`` says at which character it cannot be read.
 
     ``now``: microseconds, what relative times count from. ``uuids``: the setting ``tenant_uuids``.
@@ -127,10 +135,10 @@ def parse(query: Any, *, now: int, uuids: bool = False) -> ParsedFilter:
         raise InvalidInput(
             f"where is {shorten(query)} ({type(query).__name__}); give a text like state:failed"
         )
-    node = Reader(query).read()
-    meaning = Meaning(query, now, uuids=uuids)
-    condition = ALWAYS if node is None else meaning.of(node)
-    return ParsedFilter(node, condition, tuple(meaning.times))
+    node = FilterParser(query).parse()
+    meaning = FilterCompiler(query, now, uuids=uuids)
+    condition = ALWAYS if node is None else meaning.compile(node)
+    return ParsedFilter(node, condition, tuple(meaning.time_explanations))
 
 
 def describe_fields() -> tuple[FilterField, ...]:

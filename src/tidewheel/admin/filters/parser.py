@@ -6,14 +6,14 @@ import re
 from typing import Final, Never
 
 from tidewheel.admin.filters.syntax import (
-    Both,
-    Either,
-    Negated,
+    AndNode,
     Node,
+    NotNode,
     Operator,
+    OrNode,
+    SearchWord,
     Term,
-    Word,
-    Written,
+    WrittenValue,
 )
 from tidewheel.core.names import shorten
 from tidewheel.errors import InvalidFilter
@@ -36,7 +36,7 @@ _escape = re.compile(r"\\(.)", re.DOTALL)
 _keyword = re.compile(r'(AND|OR|NOT)(?=[\s"()]|$)')
 
 
-class Reader:
+class FilterParser:
     """Goes through a text once, from left to right."""
 
     def __init__(self, query: str) -> None:
@@ -44,7 +44,7 @@ class Reader:
         self._at = 0
         self._terms = 0
 
-    def read(self) -> Node | None:
+    def parse(self) -> Node | None:
         """What stands in it; None when nothing does."""
         if len(self._query) > MAX_LENGTH:
             reason = f"the filter has {len(self._query):,} characters; the limit is {MAX_LENGTH:,}"
@@ -64,7 +64,7 @@ class Reader:
         while self._keyword() == "OR":
             self._advance(2)
             parts.append(self._both(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+        return parts[0] if len(parts) == 1 else OrNode(tuple(parts))
 
     def _both(self, depth: int) -> Node:
         parts = [self._one(depth)]
@@ -72,7 +72,7 @@ class Reader:
             if self._keyword() == "AND":
                 self._advance(3)
             parts.append(self._one(depth))
-        return parts[0] if len(parts) == 1 else Both(tuple(parts))
+        return parts[0] if len(parts) == 1 else AndNode(tuple(parts))
 
     def _one(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
@@ -88,12 +88,12 @@ class Reader:
             )
         if keyword == "NOT":
             self._advance(3)
-            return Negated(self._one(depth + 1))
+            return NotNode(self._one(depth + 1))
         if self._query[self._at] == "-":
             self._at += 1
             if self._ended() or self._query[self._at].isspace():
                 self._refuse("a minus negates the term right behind it, and there is none", self._at - 1)
-            return Negated(self._one(depth + 1))
+            return NotNode(self._one(depth + 1))
         if self._query[self._at] == "(":
             return self._bracket(depth)
         self._terms += 1
@@ -130,7 +130,7 @@ class Reader:
                 len(operator[0]),
             )
         if self._query[start] == '"':
-            return Word(self._in_quotes())
+            return SearchWord(self._in_quotes())
         word = _word.match(self._query, start)
         if word is None:
             self._refuse("nothing can be read here", start)
@@ -141,7 +141,7 @@ class Reader:
                 inside.start(),
             )
         self._advance(len(word[0]))
-        return Word(Written(word[0], False, start, len(word[0])))
+        return SearchWord(WrittenValue(word[0], False, start, len(word[0])))
 
     def _comparison(self, start: int, name: str, operator: re.Match[str]) -> Term:
         self._at = operator.end()
@@ -162,7 +162,7 @@ class Reader:
         )
         return Term(head, path, Operator(operator[0]), tuple(values), start, len(name))
 
-    def _value(self, after: str) -> Written:
+    def _value(self, after: str) -> WrittenValue:
         start = self._at
         if not self._ended() and self._query[start] == '"':
             return self._in_quotes()
@@ -175,15 +175,15 @@ class Reader:
                 start,
             )
         self._at = plain.end()
-        return Written(plain[0], False, start, len(plain[0]))
+        return WrittenValue(plain[0], False, start, len(plain[0]))
 
-    def _in_quotes(self) -> Written:
+    def _in_quotes(self) -> WrittenValue:
         start = self._at
         found = _quoted.match(self._query, start)
         if found is None:
             self._refuse('this quote is never closed; add ", and write a quote inside as \\"', start)
         self._at = found.end()
-        return Written(_unescaped(found[1]), True, start, found.end() - start)
+        return WrittenValue(_unescaped(found[1]), True, start, found.end() - start)
 
     # -- walking ----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Syntax tree of a filter, and functions that write filters.
 
-Nodes keep values and their positions; they do not know what the fields mean. ``written``, ``of_lane`` and
-``quote_value`` are for filters made by programs: they quote a value so that it is read as plain text.
+Nodes keep values and their positions; they do not know what the fields mean. ``field_term``, ``lane_filter``
+and ``quote_value`` are for filters made by programs: they quote a value so that it is read as plain text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenValue:
     """A value, and where it stands. In quotes it is a text, whatever it looks like."""
 
     text: str
@@ -50,7 +50,7 @@ class Term:
     field: str
     path: tuple[str | int, ...]  # into the payload
     operator: Operator
-    values: tuple[Written, ...]
+    values: tuple[WrittenValue, ...]
     position: int
     length: int  # of the field
 
@@ -60,10 +60,10 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class SearchWord:
     """A text that is looked for everywhere."""
 
-    value: Written
+    value: WrittenValue
 
     def __str__(self) -> str:
         text = self.value.text
@@ -72,30 +72,32 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Negated:
+class NotNode:
     part: Node
 
     def __str__(self) -> str:
-        return f"-({self.part})" if isinstance(self.part, Both | Either) else f"-{self.part}"
+        return f"-({self.part})" if isinstance(self.part, AndNode | OrNode) else f"-{self.part}"
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class AndNode:
     parts: tuple[Node, ...]
 
     def __str__(self) -> str:
-        return " ".join(f"({part})" if isinstance(part, Both | Either) else str(part) for part in self.parts)
+        return " ".join(
+            f"({part})" if isinstance(part, AndNode | OrNode) else str(part) for part in self.parts
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class OrNode:
     parts: tuple[Node, ...]
 
     def __str__(self) -> str:
-        return " OR ".join(f"({part})" if isinstance(part, Either) else str(part) for part in self.parts)
+        return " OR ".join(f"({part})" if isinstance(part, OrNode) else str(part) for part in self.parts)
 
 
-Node: TypeAlias = Term | Word | Negated | Both | Either
+Node: TypeAlias = Term | SearchWord | NotNode | AndNode | OrNode
 
 
 def quote_string(text: str) -> str:
@@ -112,17 +114,17 @@ def _format_step(step: str | int) -> str:
 _unquoted = re.compile(r"[\w.-]+")
 
 
-def written(field: str, value: str) -> str:
+def field_term(field: str, value: str) -> str:
     """``field:value``, quoted where it has to be."""
     return f"{field}:{quote_value(value)}"
 
 
-def of_lane(topic: str, task: str | None, *states: str) -> str:
+def lane_filter(topic: str, task: str | None, *states: str) -> str:
     """The jobs of a lane, or of a topic, that are in one of these states."""
     terms = [f"state:{','.join(states)}"] if states else []
-    terms.append(written("topic", topic))
+    terms.append(field_term("topic", topic))
     if task is not None:
-        terms.append(written("task", task))
+        terms.append(field_term("task", task))
     return " ".join(terms)
 
 

@@ -18,7 +18,7 @@ from tidewheel.core.clock import (
 )
 from tidewheel.core.conditions import AllOf, Compare, Comparison, Condition, Field
 from tidewheel.core.names import shorten
-from tidewheel.core.text_format import duration
+from tidewheel.core.text_format import format_duration
 from tidewheel.errors import InvalidInput
 
 UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -27,7 +27,7 @@ DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?", re.IGNORECASE
 _LONGEST: Final = 10_000 * 366 * 86_400.0
 _DAY: Final = 86_400 * MICROSECONDS
 _DAYS: Final = {"today": 0, "yesterday": -1, "tomorrow": 1}
-_TURNED: Final = {
+_REVERSED: Final = {
     Comparison.LESS: Comparison.GREATER,
     Comparison.AT_MOST: Comparison.AT_LEAST,
     Comparison.GREATER: Comparison.LESS,
@@ -55,14 +55,14 @@ _VERBS: Final = {
 _LATER: Final = (Comparison.GREATER, Comparison.AT_LEAST)
 
 
-class TimeMeaning(NamedTuple):
+class TimeCondition(NamedTuple):
     """A comparison of a time, and the same in words, for a preview."""
 
     condition: Condition
     words: str
 
 
-def compare_time(column: Field, comparison: Comparison, text: str, now: int) -> TimeMeaning:
+def compare_time(column: Field, comparison: Comparison, text: str, now: int) -> TimeCondition:
     """Return the meaning of a time field compared with a duration, a day or a moment."""
     verb = _VERBS[column]
     if _is_duration(text):
@@ -70,18 +70,22 @@ def compare_time(column: Field, comparison: Comparison, text: str, now: int) -> 
     start, end = _read_moment(text, now)
     if comparison is Comparison.EQUAL:
         within = AllOf((Compare(column, Comparison.AT_LEAST, start), Compare(column, Comparison.LESS, end)))
-        until = f"from {_clock(start)} until {_clock(end)}" if end > start + 1 else f"at {_clock(start)}"
-        return TimeMeaning(within, f"{verb} {until}")
+        until = (
+            f"from {_format_time(start)} until {_format_time(end)}"
+            if end > start + 1
+            else f"at {_format_time(start)}"
+        )
+        return TimeCondition(within, f"{verb} {until}")
     # Of a day: after all of it, or up to its end.
     to_the_end = comparison in (Comparison.GREATER, Comparison.AT_MOST)
     condition = Compare(column, comparison, end - 1 if to_the_end else start)
     if to_the_end and end > start + 1:
         relation = "at or after" if comparison is Comparison.GREATER else "before"
-        return TimeMeaning(condition, f"{verb} {relation} {_clock(end)}")
-    return TimeMeaning(condition, f"{verb} {_RELATIONS[comparison]} {_clock(start)}")
+        return TimeCondition(condition, f"{verb} {relation} {_format_time(end)}")
+    return TimeCondition(condition, f"{verb} {_RELATIONS[comparison]} {_format_time(start)}")
 
 
-def compare_age(column: Field, comparison: Comparison, text: str, now: int) -> TimeMeaning:
+def compare_age(column: Field, comparison: Comparison, text: str, now: int) -> TimeCondition:
     """Return the meaning of an age compared with a duration."""
     read_duration(text)
     return _compare_distance(column, comparison, text, now)
@@ -91,7 +95,7 @@ def _is_duration(text: str) -> bool:
     return DURATION.fullmatch(text.lstrip("+-")) is not None and text[-1].isalpha()
 
 
-def _compare_distance(column: Field, comparison: Comparison, text: str, now: int) -> TimeMeaning:
+def _compare_distance(column: Field, comparison: Comparison, text: str, now: int) -> TimeCondition:
     """Compare the distance between a time and now."""
     if text.startswith("-"):
         raise InvalidInput(
@@ -107,18 +111,18 @@ def _compare_distance(column: Field, comparison: Comparison, text: str, now: int
         )
     ahead = text.startswith("+")
     moment = now + length if ahead else now - length
-    compared = comparison if ahead else _TURNED[comparison]
-    distance = f"{_DISTANCES[comparison]} {duration(length / MICROSECONDS)}"
+    compared = comparison if ahead else _REVERSED[comparison]
+    distance = f"{_DISTANCES[comparison]} {format_duration(length / MICROSECONDS)}"
     # Less than an hour ago includes what lies ahead, as only a due time can.
     still_ahead = ", or not yet" if column is Field.RUN_AT and compared in _LATER and not ahead else ""
-    words = f"{verb} {_RELATIONS[compared]} {_clock(moment)}"
-    return TimeMeaning(
+    words = f"{verb} {_RELATIONS[compared]} {_format_time(moment)}"
+    return TimeCondition(
         Compare(column, compared, moment),
         f"{words} ({distance} {'from now' if ahead else 'ago'}{still_ahead})",
     )
 
 
-def _clock(moment: int) -> str:
+def _format_time(moment: int) -> str:
     """Return ``2026-11-18 14:03:05 UTC``."""
     try:
         return f"{to_datetime(moment):%Y-%m-%d %H:%M:%S} UTC"

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from tidewheel.core.model import Distribution, MinuteStats
+from tidewheel.core.reports import Distribution, MinuteStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

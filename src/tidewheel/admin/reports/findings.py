@@ -1,8 +1,9 @@
 """Findings about the store, workers and schedules: severity, explanation and remedy.
 
-``said`` describes an ailment of the store, for the doctor and for attention. ``of_workers`` covers reports
-that live workers send with their heartbeat. ``find_concerns`` covers schedules: one finding for each kind of
-trouble, however many schedules have it.
+``describe_health_finding`` describes an ailment of the store, for the doctor and for attention.
+``find_worker_findings`` covers reports that live workers send with their heartbeat.
+``find_schedule_problems`` covers schedules: one finding for each kind of trouble, however many schedules have
+it.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from tidewheel.admin.filters.syntax import written
+from tidewheel.admin.filters.syntax import field_term
 from tidewheel.admin.reports.answers import Finding, FindingKind, Severity
 from tidewheel.core.clock_guard import CONFIRM_SECONDS
 from tidewheel.core.model import WorkerRecord
-from tidewheel.core.reports import Ailment, AilmentKind
-from tidewheel.core.text_format import duration, plural, size, some_of
+from tidewheel.core.reports import HealthFinding, HealthFindingKind
+from tidewheel.core.text_format import format_duration, format_size, list_some, plural
 from tidewheel.schedules.schedule import Schedule
 
-LONG_PIN_SECONDS: Final = 3600.0
+MAX_PIN_SECONDS: Final = 3600.0
 """A snapshot so old is nobody's report any more."""
 NEARLY_FULL: Final = 0.75
 VERY_LITTLE_SPACE: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HealthText:
     """An ailment as people are told of it; ``explanation`` and ``remedy`` are halves of one sentence."""
 
     severity: Severity
@@ -40,12 +41,12 @@ class Said:
         return f"{self.explanation}; {self.remedy}"
 
 
-def said(ailment: Ailment) -> Said:
+def describe_health_finding(ailment: HealthFinding) -> HealthText:
     """In words."""
     figures: dict[str, Any] = dict(ailment.figures)
     match ailment.kind:
-        case AilmentKind.OLD_SQLITE:
-            return Said(
+        case HealthFindingKind.OLD_SQLITE:
+            return HealthText(
                 Severity.INFO,
                 f"SQLite {figures['version']} has the WAL-reset bug",
                 f"before SQLite {figures['fixed']} a checkpoint that races a commit can, very rarely, damage "
@@ -53,44 +54,46 @@ def said(ailment: Ailment) -> Said:
                 "use a Python with a newer SQLite, or set PRAGMA wal_autocheckpoint = 0 wherever else the "
                 "file is opened",
             )
-        case AilmentKind.LONG_LOG:
-            return _long_log(figures)
-        case AilmentKind.SPARSE:
-            return Said(
+        case HealthFindingKind.LONG_LOG:
+            return _describe_long_log(figures)
+        case HealthFindingKind.SPARSE:
+            return HealthText(
                 Severity.INFO,
                 f"{figures['table']} is mostly empty",
-                f"at most {figures['used']:.0%} of the {size(figures['bytes'])} of {figures['table']} are in "
+                f"at most {figures['used']:.0%} of the {format_size(figures['bytes'])} of {figures['table']} "
+                "are in "
                 "use: there was more in it once, and disks and backups still carry that",
                 "new jobs fill it again; to have the room back run VACUUM on SQLite, or VACUUM FULL on "
                 "PostgreSQL, in a quiet hour: nobody can use it meanwhile",
             )
-        case AilmentKind.NO_VACUUM:
-            return Said(
+        case HealthFindingKind.NO_VACUUM:
+            return HealthText(
                 Severity.CRITICAL,
                 f"Nothing is vacuumed: {figures['setting']} is off",
                 f"{figures['setting']} is off, so dead rows are never removed: every claim and every ending "
                 "leaves some, and the queue becomes slower by the hour",
                 f"set {figures['setting']} = on in postgresql.conf",
             )
-        case AilmentKind.LITTLE_SPACE:
+        case HealthFindingKind.LITTLE_SPACE:
             free = figures["free"]
-            return Said(
+            return HealthText(
                 Severity.CRITICAL if free < VERY_LITTLE_SPACE else Severity.WARNING,
                 "The disk is nearly full",
-                f"only {size(free)} are left on the disk of {figures['directory']}, and no job is taken in "
+                f"only {format_size(free)} are left on the disk of {figures['directory']}, and no job is "
+                "taken in "
                 "when there is nothing left",
                 "make room there, or keep finished jobs for a shorter time (retention)",
             )
-        case AilmentKind.IN_MEMORY:
-            return Said(
+        case HealthFindingKind.IN_MEMORY:
+            return HealthText(
                 Severity.WARNING,
                 "The file is in memory",
                 f"the directory {figures['directory']} is in memory ({figures['file_system']}): a restart of "
                 "the machine loses every job",
                 "give the URL of a file on a disk",
             )
-        case AilmentKind.NETWORK_FILE:
-            return Said(
+        case HealthFindingKind.NETWORK_FILE:
+            return HealthText(
                 Severity.WARNING,
                 "The file is on a network file system",
                 f"the directory {figures['directory']} is on a network file system "
@@ -98,9 +101,9 @@ def said(ailment: Ailment) -> Said:
                 "there damage the file",
                 "see that one machine alone opens it; better move it to a local disk, or use PostgreSQL",
             )
-        case AilmentKind.READABLE_FILE:
+        case HealthFindingKind.READABLE_FILE:
             everyone = figures["readers"] == "everyone"
-            return Said(
+            return HealthText(
                 Severity.WARNING if everyone else Severity.INFO,
                 "Other users can read the jobs",
                 f"{figures['file']} has the mode {figures['mode']}: {figures['readers']} on this machine can "
@@ -108,12 +111,12 @@ def said(ailment: Ailment) -> Said:
                 f"chmod 600 {figures['file']}"
                 + ("" if everyone else ", unless that group is meant to read it"),
             )
-        case AilmentKind.UNSAFE_COMMITS:
-            return _unsafe(figures["setting"], figures["value"])
-        case AilmentKind.PINNED_VACUUM:
-            return _pinned(figures)
-        case AilmentKind.DEAD_ROWS:
-            return Said(
+        case HealthFindingKind.UNSAFE_COMMITS:
+            return _describe_unsafe_setting(figures["setting"], figures["value"])
+        case HealthFindingKind.PINNED_VACUUM:
+            return _describe_pinned_vacuum(figures)
+        case HealthFindingKind.DEAD_ROWS:
+            return HealthText(
                 Severity.WARNING,
                 f"Dead rows pile up in {figures['table']}",
                 f"the table {figures['table']} has {figures['dead']:,} dead rows beside "
@@ -121,19 +124,20 @@ def said(ailment: Ailment) -> Said:
                 "end what pins vacuum, if anything here says so; otherwise see that autovacuum is on, and "
                 f"run VACUUM {figures['table']}",
             )
-        case AilmentKind.UNPRUNED:
-            return Said(
+        case HealthFindingKind.UNPRUNED:
+            return HealthText(
                 Severity.WARNING,
                 "Pruning does not keep up",
-                f"there are finished jobs {duration(figures['seconds'])} after their retention ended: no "
+                f"there are finished jobs {format_duration(figures['seconds'])} after their retention ended: "
+                "no "
                 "process keeps the store open to remove them, or more jobs finish than are removed, and "
                 "tables grow",
                 "run a worker, or any program that keeps the store open; where more finish than it removes, "
                 "keep them for a shorter time or not at all (retention=0)",
             )
-        case AilmentKind.NOTIFY_QUEUE:
+        case HealthFindingKind.NOTIFY_QUEUE:
             usage = figures["usage"]
-            return Said(
+            return HealthText(
                 Severity.CRITICAL if usage >= NEARLY_FULL else Severity.WARNING,
                 "The server's queue of notifications fills up",
                 f"the queue of notifications is {usage:.0%} full, and when it is full no transaction that "
@@ -141,8 +145,8 @@ def said(ailment: Ailment) -> Said:
                 "end it: the server's log names its process (pg_stat_activity shows those idle in "
                 "transaction)",
             )
-        case AilmentKind.FEW_CONNECTIONS:
-            return Said(
+        case HealthFindingKind.FEW_CONNECTIONS:
+            return HealthText(
                 Severity.WARNING,
                 "The server is running out of connections",
                 f"the server has {figures['used']:,} of at most {plural(figures['limit'], 'connection')} in "
@@ -150,16 +154,16 @@ def said(ailment: Ailment) -> Said:
                 "close what is idle, raise max_connections, or put a pooler in front of programs that need "
                 "no wake-ups",
             )
-        case AilmentKind.POOLED:
-            return Said(
+        case HealthFindingKind.POOLED:
+            return HealthText(
                 Severity.INFO,
                 "No wake-ups come through the pooler",
                 "a pooler sits between here and the server: no wake-ups come through it, so idle workers "
                 "find jobs by polling",
                 "give workers a URL that leads to the server itself",
             )
-        case AilmentKind.UNSEEN:
-            return Said(
+        case HealthFindingKind.UNSEEN:
+            return HealthText(
                 Severity.INFO,
                 f"Nothing is known of {figures['part']}",
                 f"the look at {figures['part']} failed: {figures['reason']}",
@@ -171,7 +175,7 @@ def said(ailment: Ailment) -> Said:
     assert_never(ailment.kind)
 
 
-_LOST: Final = {
+_DATA_LOSS_TEXTS: Final = {
     "synchronous": (
         "power loss takes the last jobs that were acknowledged",
         "leave it out of the URL for full durability",
@@ -192,10 +196,10 @@ _LOST: Final = {
 """What a setting that is too low costs, and how to raise it."""
 
 
-def _unsafe(setting: str, value: str) -> Said:
-    cost, remedy = _LOST[setting]
+def _describe_unsafe_setting(setting: str, value: str) -> HealthText:
+    cost, remedy = _DATA_LOSS_TEXTS[setting]
     severe = setting in {"fsync", "full_page_writes"}
-    return Said(
+    return HealthText(
         Severity.CRITICAL if severe else Severity.WARNING,
         f"Jobs can be lost: {setting} is {value}",
         f"{setting} is {value}: {cost}",
@@ -203,7 +207,7 @@ def _unsafe(setting: str, value: str) -> Said:
     )
 
 
-def _long_log(figures: dict[str, Any]) -> Said:
+def _describe_long_log(figures: dict[str, Any]) -> HealthText:
     readers, holders = figures.get("readers"), figures.get("holders")
     if readers:
         remedy = "let it end its transaction, or end the process"
@@ -212,19 +216,19 @@ def _long_log(figures: dict[str, Any]) -> Said:
     else:
         remedy = f"find the program that has {figures['file']} open (fuser tells) and end its transaction"
     who = f"process {readers}" if readers else "some connection"
-    return Said(
+    return HealthText(
         Severity.WARNING,
         "The write-ahead log grows",
-        f"the write-ahead log is {size(figures['bytes'])} and cannot be reset: {who} keeps a read "
+        f"the write-ahead log is {format_size(figures['bytes'])} and cannot be reset: {who} keeps a read "
         "transaction open",
         remedy,
     )
 
 
-def _pinned(figures: dict[str, Any]) -> Said:
+def _describe_pinned_vacuum(figures: dict[str, Any]) -> HealthText:
     seconds = figures.get("seconds")
-    severity = Severity.CRITICAL if seconds is not None and seconds >= LONG_PIN_SECONDS else Severity.WARNING
-    since = "" if seconds is None else f" for {duration(seconds)}"
+    severity = Severity.CRITICAL if seconds is not None and seconds >= MAX_PIN_SECONDS else Severity.WARNING
+    since = "" if seconds is None else f" for {format_duration(seconds)}"
     passed = figures.get("transactions")
     cost = "and meanwhile no dead row of the queue's tables can be removed: they grow, and claims slow down"
     if passed:
@@ -232,30 +236,30 @@ def _pinned(figures: dict[str, Any]) -> Said:
     match figures["holder"]:
         case "session":
             process = figures["process"]
-            who = f"process {process} ({_listed(figures, 'application', 'role', 'address', 'state')})"
+            who = f"process {process} ({_list_figures(figures, 'application', 'role', 'address', 'state')})"
             text = f"; its last statement: {figures['query']}" if figures.get("query") else ""
-            return Said(
+            return HealthText(
                 severity,
                 f"A transaction pins vacuum{since}",
                 f"{who} has held a snapshot{since}, {cost}{text}",
                 f"let it commit, or end it: SELECT pg_terminate_backend({process})",
             )
         case "prepared":
-            return Said(
+            return HealthText(
                 severity,
                 f"A prepared transaction pins vacuum{since}",
                 f"the prepared transaction {figures['name']} of {figures['role']} has waited{since}, {cost}",
                 f"end it in its database: ROLLBACK PREPARED {_sql_text(figures['name'])}, or COMMIT PREPARED",
             )
         case "standby":
-            return Said(
+            return HealthText(
                 severity,
                 f"The standby {figures['name']} pins vacuum",
                 f"the standby {figures['name']} holds back vacuum for its own queries, {cost}",
                 "end the long query there, or set hot_standby_feedback = off on it",
             )
         case _:
-            return Said(
+            return HealthText(
                 severity,
                 f"The replication slot {figures['name']} pins vacuum",
                 f"the replication slot {figures['name']} (active: {figures['active']}) holds back vacuum for "
@@ -271,28 +275,28 @@ def _sql_text(text: str) -> str:
     return f"'{quoted}'"
 
 
-def _listed(figures: dict[str, Any], *names: str) -> str:
+def _list_figures(figures: dict[str, Any], *names: str) -> str:
     return ", ".join(str(figures[name]) for name in names if figures.get(name)) or "nothing known of it"
 
 
-LAG_SECONDS: Final = 1.0
+MAX_LOOP_LAG_SECONDS: Final = 1.0
 """An event loop that lets things wait so long is held up by a handler that does not await."""
 
 
-def of_workers(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
+def find_worker_findings(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
     """Return what live workers report of themselves and of the store."""
     for worker in live:
-        if worker.loop_lag_seconds >= LAG_SECONDS:
+        if worker.loop_lag_seconds >= MAX_LOOP_LAG_SECONDS:
             yield Finding(
                 kind=FindingKind.WORKER_LAGGING,
                 severity=Severity.WARNING,
                 title=f"The event loop of {worker.name} is held up",
                 explanation=f"In the last seconds the event loop of worker {worker.name} let things wait for "
-                f"{duration(worker.loop_lag_seconds)}: some handler works without awaiting.",
+                f"{format_duration(worker.loop_lag_seconds)}: some handler works without awaiting.",
                 remedy="Make that handler a plain function, which runs on a thread, or give its task "
                 'isolation="process"; jobs it runs now are those to look at',
                 worker=worker.name,
-                where=f"state:running {written('worker', worker.name)}",
+                where=f"state:running {field_term('worker', worker.name)}",
                 details={"loop_lag_seconds": worker.loop_lag_seconds},
             )
     if step := max((worker.clock_step_seconds for worker in live), default=0.0):
@@ -300,8 +304,9 @@ def of_workers(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
             kind=FindingKind.CLOCK_STEP,
             severity=Severity.WARNING,
             title="The store's clock jumped ahead",
-            explanation=f"It stepped ahead by {duration(step)}. Pruning, retention and expiry go by the time "
-            f"before that, until the step has lasted for {duration(CONFIRM_SECONDS)}.",
+            explanation=f"It stepped ahead by {format_duration(step)}. Pruning, retention and expiry go by "
+            "the time "
+            f"before that, until the step has lasted for {format_duration(CONFIRM_SECONDS)}.",
             remedy="Set the clock right; if it is right, do nothing",
             details={"seconds": step},
         )
@@ -311,7 +316,8 @@ def of_workers(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
             kind=FindingKind.WORKER_POLLING,
             severity=Severity.WARNING,
             title=f"{plural(len(polling), 'worker hears', 'workers hear')} no wake-ups",
-            explanation=f"To {names_of(polling)} no wake-ups come through: jobs are found by polling, up to "
+            explanation=f"To {list_names(polling)} no wake-ups come through: jobs are found by polling, up "
+            "to "
             "poll_interval later.",
             remedy="The connection that listens is lost, and is made anew by itself when the server lets it; "
             "behind a pooler give workers a URL that leads to the server itself",
@@ -331,12 +337,12 @@ def of_workers(live: Sequence[WorkerRecord]) -> Iterator[Finding]:
         )
 
 
-def names_of(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return their names for a sentence, the first few of many."""
-    return f"{'worker' if len(names) == 1 else 'workers'} {some_of(names)}"
+    return f"{'worker' if len(names) == 1 else 'workers'} {list_some(names)}"
 
 
-def find_concerns(schedules: Sequence[Schedule]) -> Iterator[Finding]:
+def find_schedule_problems(schedules: Sequence[Schedule]) -> Iterator[Finding]:
     """Of those that are not paused."""
     awake = [one for one in schedules if not one.paused]
     troubled = [one for one in awake if one.trouble is not None]
@@ -378,4 +384,4 @@ def find_concerns(schedules: Sequence[Schedule]) -> Iterator[Finding]:
 
 
 def _names(schedules: Sequence[Schedule]) -> str:
-    return some_of([one.name for one in schedules])
+    return list_some([one.name for one in schedules])

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Unpack
 
 from tidewheel.admin.filters import JobFilters, check_filter
-from tidewheel.admin.filters.syntax import of_lane
+from tidewheel.admin.filters.syntax import lane_filter
 from tidewheel.admin.reports.answers import (
     Attention,
     DuplicateGroup,
@@ -35,12 +35,12 @@ from tidewheel.admin.reports.answers import (
     StuckThing,
     TaskDurations,
 )
-from tidewheel.admin.reports.attention import find_attention
-from tidewheel.admin.reports.findings import find_concerns
+from tidewheel.admin.reports.attention import collect_findings
+from tidewheel.admin.reports.findings import find_schedule_problems
 from tidewheel.admin.reports.stuck_jobs import (
-    MOST_THINGS,
-    QUIET_SECONDS,
-    Look,
+    IDLE_LANE_SECONDS,
+    MAX_STUCK_THINGS,
+    QueueView,
     could_be_slow,
     find_stuck,
     lane_name,
@@ -49,29 +49,33 @@ from tidewheel.admin.reports.stuck_jobs import (
 from tidewheel.client import visibility
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
 from tidewheel.core.conditions import Compare, Comparison, Field, InState
-from tidewheel.core.filter_pushdown import narrowed
-from tidewheel.core.model import Count, Distribution, JobFilter, State, TopicStats, WorkerRecord
+from tidewheel.core.filter_pushdown import push_down
+from tidewheel.core.model import Count, JobFilter, State, WorkerRecord
 from tidewheel.core.reports import (
-    Ailment,
-    AilmentKind,
+    Distribution,
+    DuplicateJobGroup,
     FailureGroup,
-    RepeatGroup,
+    HealthFinding,
+    HealthFindingKind,
     TaskActivity,
     TaskStats,
+    TopicStats,
 )
-from tidewheel.core.security_context import context_in_force, tenant_in_question
-from tidewheel.core.text_format import duration, plural
-from tidewheel.core.topic_limits import HeldBack
+from tidewheel.core.security_context import current_context, effective_tenant
+from tidewheel.core.text_format import format_duration, plural
+from tidewheel.core.topic_limits import BlockedTopic
 from tidewheel.core.validation import check_integer, check_seconds
 from tidewheel.errors import InvalidInput, NotPermitted, StoreError, StoreUnavailable
-from tidewheel.stores.protocol import MAX_GROUPS
+from tidewheel.stores.bounds import MAX_GROUPS
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
+from tidewheel.core.clock import HOUR
+
 _log = logging.getLogger("tidewheel.questions")
 
-ASKED: Final = {
+QUESTION_TEXTS: Final = {
     "outstanding": "What is outstanding?",
     "failed": "What failed, and why?",
     "stuck": "What is stuck?",
@@ -80,18 +84,17 @@ ASKED: Final = {
     "last_hour": "What ran in the last hour?",
 }
 """The six, by the names of their methods, as people ask them."""
-HOUR: Final = 3600.0
-PACE_SECONDS: Final = 600.0
+THROUGHPUT_WINDOW_SECONDS: Final = 600.0
 """Over so long it is measured how fast a lane gets done."""
-MOST_LANES: Final = 100
+MAX_LANES_SHOWN: Final = 100
 """Lanes that an answer lists."""
-MOST_FINDINGS: Final = 100
+MAX_FINDINGS: Final = 100
 """Things that need attention, the worst."""
-AILMENT_SECONDS: Final = 3.0
+HEALTH_TIMEOUT_SECONDS: Final = 3.0
 """How long a store may take to tell what ails it; longer than each of its parts may."""
-MOST_PULLED: Final = 20
+MAX_PULL_TOPICS_CHECKED: Final = 20
 """Topics of jobs without a task of which one job is looked at, to tell whether they are pulled."""
-MOST_RUNNING: Final = 1000
+MAX_RUNNING_CHECKED: Final = 1000
 """Running jobs that are looked at, those claimed longest ago."""
 
 
@@ -107,9 +110,9 @@ class Questions:
         """What is outstanding: jobs that are due, delayed or running, by task and topic."""
         tenant = self._tenant(tenant)
         store = self._app.store
-        stats = await visibility.stats(store, PACE_SECONDS, tenant)
-        lanes = await visibility.lanes(store, PACE_SECONDS, tenant)
-        paused = _paused(stats.topics)
+        stats = await visibility.visible_stats(store, THROUGHPUT_WINDOW_SECONDS, tenant)
+        lanes = await visibility.visible_lanes(store, THROUGHPUT_WINDOW_SECONDS, tenant)
+        paused = _paused_topics(stats.topics)
         unfinished = sorted(
             (lane for lane in lanes if lane.pending or lane.running),
             key=lambda lane: (-(lane.pending + lane.running), lane.topic, lane.task),
@@ -132,9 +135,9 @@ class Questions:
                     due=lane.due,
                     running=lane.running,
                     paused=lane.topic in paused,
-                    completed_per_minute=_pace(lane.activity),
+                    completed_per_minute=_completed_per_minute(lane.activity),
                 )
-                for lane in unfinished[:MOST_LANES]
+                for lane in unfinished[:MAX_LANES_SHOWN]
             ),
         )
 
@@ -162,14 +165,14 @@ class Questions:
 
     async def stuck(self, *, tenant: str | None = None) -> StuckJobs:
         """What is stuck: running jobs that should have ended, due jobs nobody takes, workers in trouble."""
-        look, complete = await self._look(self._tenant(tenant), QUIET_SECONDS)
+        look, complete = await self._queue_view(self._tenant(tenant), IDLE_LANE_SECONDS)
         things = find_stuck(look, self._app.registry)
         jobs = sum(thing.jobs for thing in things)
         return StuckJobs(
             answer=_stuck(jobs, things),
             jobs=jobs,
-            complete=complete and len(things) <= MOST_THINGS,
-            things=tuple(things[:MOST_THINGS]),
+            complete=complete and len(things) <= MAX_STUCK_THINGS,
+            things=tuple(things[:MAX_STUCK_THINGS]),
         )
 
     async def attention(self, *, tenant: str | None = None) -> Attention:
@@ -180,72 +183,72 @@ class Questions:
         store are everybody's, and minutes are kept of all tenants together.
         """
         tenant = self._tenant(tenant)
-        look, _ = await self._look(tenant, HOUR)
-        of_all = context_in_force() is None and tenant is None
-        ailments = await self._ailments() if context_in_force() is None else []
-        others = await self._concerns() if of_all else []
-        found = find_attention(look, self._app.registry, ailments, others)
+        look, _ = await self._queue_view(tenant, HOUR)
+        of_all = current_context() is None and tenant is None
+        ailments = await self._health_findings() if current_context() is None else []
+        others = await self._schedule_findings() if of_all else []
+        found = collect_findings(look, self._app.registry, ailments, others)
         by_severity = Counter(finding.severity for finding in found)
         return Attention(
             answer=_attention(found, by_severity),
             critical=by_severity[Severity.CRITICAL],
             warnings=by_severity[Severity.WARNING],
             infos=by_severity[Severity.INFO],
-            findings=tuple(found[:MOST_FINDINGS]),
-            more=max(0, len(found) - MOST_FINDINGS),
+            findings=tuple(found[:MAX_FINDINGS]),
+            more=max(0, len(found) - MAX_FINDINGS),
         )
 
-    async def _ailments(self) -> list[Ailment]:
+    async def _health_findings(self) -> list[HealthFinding]:
         """What the store says of itself, if it does so soon."""
         try:
-            async with asyncio.timeout(AILMENT_SECONDS):
-                return await self._app.store.ailments()
+            async with asyncio.timeout(HEALTH_TIMEOUT_SECONDS):
+                return await self._app.store.health()
         except TimeoutError:
-            reason = f"no answer within {AILMENT_SECONDS:g} s"
+            reason = f"no answer within {HEALTH_TIMEOUT_SECONDS:g} s"
         except StoreError as error:
             reason = str(error)
-        return [Ailment(AilmentKind.UNSEEN, {"part": "the store", "reason": reason})]
+        return [HealthFinding(HealthFindingKind.UNSEEN, {"part": "the store", "reason": reason})]
 
-    async def _concerns(self) -> list[Finding]:
+    async def _schedule_findings(self) -> list[Finding]:
         """What ails schedules, where this program may see them."""
         try:
-            return list(find_concerns(await self._app.schedules.all()))
+            return list(find_schedule_problems(await self._app.schedules.all()))
         except StoreError as error:  # a role of the database that is for callers: they have no documents
             _log.debug("schedules were not looked at: %s", error)
             return []
 
-    async def _look(self, tenant: str | None, window_seconds: float) -> tuple[Look, bool]:
+    async def _queue_view(self, tenant: str | None, window_seconds: float) -> tuple[QueueView, bool]:
         """What runs, waits and works; False when more jobs run than are looked at."""
         store = self._app.store
-        seen = visibility.left_of(tenant)
+        seen = visibility.visible_filter(tenant)
         if seen is None:
-            running = await store.longest_running(MOST_RUNNING + 1, tenant=tenant)
+            running = await store.longest_running(MAX_RUNNING_CHECKED + 1, tenant=tenant)
         else:
-            where = narrowed(seen, InState(State.RUNNING))
-            running = list((await store.list_jobs(where, limit=MOST_RUNNING + 1)).items)
+            where = push_down(seen, InState(State.RUNNING))
+            running = list((await store.list_jobs(where, limit=MAX_RUNNING_CHECKED + 1)).items)
         now = await store.now()
         # What is usual is only asked where some job could be slower: that looks at 10,000 finished ones.
         may_be_slow = seen is None and any(could_be_slow(job, now) for job in running)
-        lanes = await visibility.lanes(store, window_seconds, tenant)
-        look = Look(
+        lanes = await visibility.visible_lanes(store, window_seconds, tenant)
+        look = QueueView(
             now=now,
-            running=running[:MOST_RUNNING],
+            running=running[:MAX_RUNNING_CHECKED],
             lanes=lanes,
-            topics=await visibility.topics(store, tenant),
-            usual=await store.durations(tenant=tenant) if may_be_slow else [],
+            topics=await visibility.visible_topics(store, tenant),
+            usual_durations=await store.durations(tenant=tenant) if may_be_slow else [],
             workers=await self._workers(tenant),
-            held_back=await self._held_back(),
-            pulled=await self._pulled(lanes, tenant),
+            blocked_topics=await self._blocked_topics(),
+            pulled_topics=await self._pulled_topics(lanes, tenant),
         )
-        return look, len(running) <= MOST_RUNNING
+        return look, len(running) <= MAX_RUNNING_CHECKED
 
-    async def _pulled(self, lanes: Sequence[TaskStats], tenant: str | None) -> set[str]:
+    async def _pulled_topics(self, lanes: Sequence[TaskStats], tenant: str | None) -> set[str]:
         """The topics of due jobs without a task whose newest one was put for a program that pulls."""
         store, registry = self._app.store, self._app.registry
         topics = [lane.topic for lane in lanes if lane.due]
         pulled = set()
         for lane in [lane for lane in lanes if lane.due and may_be_pulled(lane, registry, topics)][
-            :MOST_PULLED
+            :MAX_PULL_TOPICS_CHECKED
         ]:
             where = JobFilter(topic=lane.topic, task="", state=State.PENDING, tenant=tenant)
             for record in (await store.list_jobs(where, limit=1)).items:
@@ -254,12 +257,12 @@ class Questions:
                     pulled.add(lane.topic)
         return pulled
 
-    async def _held_back(self) -> list[HeldBack]:
+    async def _blocked_topics(self) -> list[BlockedTopic]:
         """Limits are of all tenants together, and keys are others', too: not for who acts for one."""
-        if context_in_force() is not None:
+        if current_context() is not None:
             return []
         try:
-            return await self._app.store.held_back()
+            return await self._app.store.blocked_by_limits()
         except StoreUnavailable:
             raise
         except StoreError as error:  # a role of the database that is for callers
@@ -268,7 +271,7 @@ class Questions:
 
     async def _workers(self, tenant: str | None) -> list[WorkerRecord] | None:
         """An operator who asks about a tenant is told that nobody takes its jobs; the tenant is not."""
-        if context_in_force() is not None:
+        if current_context() is not None:
             return None
         try:
             return await self._app.store.workers()
@@ -292,7 +295,7 @@ class Questions:
         stats = await store.stats(window_seconds=HOUR, tenant=tenant)
         tasks = tuple(
             TaskDurations(topic=lane.topic, task=lane.task, run_time=lane.run_time, wait_time=lane.wait_time)
-            for lane in lanes[:MOST_LANES]
+            for lane in lanes[:MAX_LANES_SHOWN]
         )
         return JobDurations(
             answer=_durations(stats.run_time, tasks),
@@ -309,7 +312,7 @@ class Questions:
         check_integer("limit", limit, 1, MAX_GROUPS)
         tenant = self._tenant(tenant)
         _refuse_partly("duplicates", tenant)
-        found = await self._app.store.repeats(limit=limit, tenant=tenant)
+        found = await self._app.store.duplicate_jobs(limit=limit, tenant=tenant)
         same_key = tuple(map(_duplicate_group, found.by_key))
         same_payload = tuple(map(_duplicate_group, found.by_payload))
         return Duplicates(
@@ -341,17 +344,17 @@ class Questions:
             **totals,
             exact=True,
             series=stats.series,
-            lanes=tuple(_lane_hour(*pair) for pair in told[:MOST_LANES]),
+            lanes=tuple(_lane_hour(*pair) for pair in told[:MAX_LANES_SHOWN]),
         )
 
     async def _last_hour_of(self, tenant: str) -> LastHour:
         store = self._app.store
         since = await store.now() - seconds_to_microseconds(HOUR)
-        seen = visibility.left_of(tenant) or JobFilter(tenant=tenant)
-        recent = narrowed(seen, Compare(Field.CREATED_AT, Comparison.AT_LEAST, since))
+        seen = visibility.visible_filter(tenant) or JobFilter(tenant=tenant)
+        recent = push_down(seen, Compare(Field.CREATED_AT, Comparison.AT_LEAST, since))
         counts: dict[State | None, Count] = {None: await store.count(recent)}
         for state in (State.COMPLETED, State.FAILED, State.CANCELLED):
-            counts[state] = await store.count(narrowed(recent, InState(state)))
+            counts[state] = await store.count(push_down(recent, InState(state)))
         totals = {
             "enqueued": counts[None].total,
             "completed": counts[State.COMPLETED].total,
@@ -368,24 +371,24 @@ class Questions:
         )
 
     def _tenant(self, given: str | None) -> str | None:
-        return tenant_in_question(given, uuids=self._app.settings.tenant_uuids)
+        return effective_tenant(given, uuids=self._app.settings.tenant_uuids)
 
 
 def _refuse_partly(question: str, tenant: str | None) -> None:
     """Refuse what is told of all jobs of a tenant to somebody who sees some of them only."""
-    if visibility.left_of(tenant) is not None:
+    if visibility.visible_filter(tenant) is not None:
         raise NotPermitted(
             f"{question} are told of all jobs of a tenant, and this code sees only some (`only` of its "
             "SecurityContext); ask without that condition, or about single jobs"
         )
 
 
-def _paused(topics: Iterable[TopicStats]) -> set[str]:
+def _paused_topics(topics: Iterable[TopicStats]) -> set[str]:
     return {topic.topic for topic in topics if topic.paused_until is not None}
 
 
-def _pace(activity: TaskActivity | None) -> float | None:
-    return None if activity is None else activity.completed * 60 / PACE_SECONDS
+def _completed_per_minute(activity: TaskActivity | None) -> float | None:
+    return None if activity is None else activity.completed * 60 / THROUGHPUT_WINDOW_SECONDS
 
 
 def _failed_group(group: FailureGroup) -> FailedGroup:
@@ -400,16 +403,16 @@ def _failed_group(group: FailureGroup) -> FailedGroup:
         last_failed_at=to_datetime(group.last_failed_at),
         newest=group.newest,
         trend=group.trend,
-        where=_where(group),
+        where=_group_filter(group),
     )
 
 
-def _where(group: FailureGroup) -> str:
+def _group_filter(group: FailureGroup) -> str:
     """Return a filter for exactly the jobs of a group. Its lane is found through an index."""
-    return f"{of_lane(group.topic, group.task, 'failed')} fingerprint:{group.fingerprint}"
+    return f"{lane_filter(group.topic, group.task, 'failed')} fingerprint:{group.fingerprint}"
 
 
-def _duplicate_group(group: RepeatGroup) -> DuplicateGroup:
+def _duplicate_group(group: DuplicateJobGroup) -> DuplicateGroup:
     return DuplicateGroup(
         tenant=group.tenant,
         topic=group.topic,
@@ -444,7 +447,7 @@ def _outstanding(
     if not due + delayed + running:
         return "Nothing is outstanding."
     parts = [f"{due:,} due", f"{running:,} running", f"{delayed:,} delayed"]
-    waiting = "" if oldest is None else f", the oldest for {duration((now - oldest) / MICROSECONDS)}"
+    waiting = "" if oldest is None else f", the oldest for {format_duration((now - oldest) / MICROSECONDS)}"
     most = f"; the most in {lane_name(lanes[0].topic, lanes[0].task)}" if len(lanes) > 1 else ""
     return f"{plural(due + delayed + running, 'job')} outstanding: {', '.join(parts)}{waiting}{most}."
 
@@ -477,7 +480,7 @@ def _attention(found: Sequence[Finding], by_severity: Counter[Severity]) -> str:
     return f"{', '.join(parts)}; first: {found[0].title}."
 
 
-_STUCK: Final = {
+_STUCK_PHRASES: Final = {
     StuckKind.LEASE_ENDED: "whose worker did not come back",
     StuckKind.HOLDER_LOST: "held by workers or pullers that are gone",
     StuckKind.TIMED_OUT: "running far beyond their timeout",
@@ -492,11 +495,11 @@ def _stuck(jobs: int, things: Sequence[StuckThing]) -> str:
     if not things:
         return "Nothing is stuck."
     parts = []
-    for kind, words in _STUCK.items():
+    for kind, words in _STUCK_PHRASES.items():
         lanes = [thing for thing in things if thing.kind is kind]
         if lanes:
             further = f" and {len(lanes) - 1:,} more" if len(lanes) > 1 else ""
-            parts.append(f"{sum(thing.jobs for thing in lanes):,} {words} ({_place(lanes[0])}{further})")
+            parts.append(f"{sum(thing.jobs for thing in lanes):,} {words} ({_lane_of(lanes[0])}{further})")
     for kind, one, many in (
         (StuckKind.WORKER_MISSING, "worker is missing", "workers are missing"),
         (StuckKind.WORKER_STUCK, "worker has stuck slots", "workers have stuck slots"),
@@ -508,7 +511,7 @@ def _stuck(jobs: int, things: Sequence[StuckThing]) -> str:
     return f"No job is stuck, but {' and '.join(parts)}."
 
 
-def _place(thing: StuckThing) -> str:
+def _lane_of(thing: StuckThing) -> str:
     return lane_name(thing.topic or "", thing.task or "")
 
 
@@ -518,13 +521,13 @@ def _durations(overall: Distribution, tasks: Sequence[TaskDurations]) -> str:
     slowest = tasks[0]
     told = (
         f"the slowest is {lane_name(slowest.topic, slowest.task)}: half of its jobs run for up to "
-        f"{duration(slowest.run_time.p50)}, 95 % for up to {duration(slowest.run_time.p95)}"
+        f"{format_duration(slowest.run_time.p50)}, 95 % for up to {format_duration(slowest.run_time.p95)}"
     )
     if not overall.count:
         return f"{told[0].upper()}{told[1:]}."
     return (
-        f"In the last hour half of the runs took up to {duration(overall.p50)} and 99 % up to "
-        f"{duration(overall.p99)}; {told}."
+        f"In the last hour half of the runs took up to {format_duration(overall.p50)} and 99 % up to "
+        f"{format_duration(overall.p99)}; {told}."
     )
 
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidewheel.client import visibility
-from tidewheel.core.model import JobRecord, Stats
-from tidewheel.core.reports import TaskStats
+from tidewheel.core.model import JobRecord
+from tidewheel.core.reports import Stats, TaskStats
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
 
-WINDOW_SECONDS: Final = 300.0
+SNAPSHOT_WINDOW_SECONDS: Final = 300.0
 """Minutes that are told: enough to see what changed since the last glance, and for times of run and wait."""
-MOST_RUNNING: Final = 100
+MAX_SNAPSHOT_RUNNING: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class QueueSnapshot:
     """What was seen. It costs the same at a million jobs, and a few milliseconds."""
 
     now: int
@@ -30,11 +30,13 @@ class Glance:
     """those claimed longest ago first"""
 
 
-async def take_glance(app: Tidewheel, *, running: int, tenant: str | None = None) -> Glance:
+async def take_queue_snapshot(app: Tidewheel, *, running: int, tenant: str | None = None) -> QueueSnapshot:
     """Look once, at up to ``running`` of the running jobs."""
     store = app.store
-    stats = await visibility.stats(store, WINDOW_SECONDS, tenant)
-    lanes = await visibility.lanes(store, WINDOW_SECONDS, tenant)
+    stats = await visibility.visible_stats(store, SNAPSHOT_WINDOW_SECONDS, tenant)
+    lanes = await visibility.visible_lanes(store, SNAPSHOT_WINDOW_SECONDS, tenant)
     # Not by a list of running jobs: that has the newest first, and at a thousand a second those say nothing.
-    jobs = await store.longest_running(min(running, MOST_RUNNING), tenant=tenant) if running > 0 else []
-    return Glance(now=await store.now(), stats=stats, lanes=lanes, running=jobs)
+    jobs = (
+        await store.longest_running(min(running, MAX_SNAPSHOT_RUNNING), tenant=tenant) if running > 0 else []
+    )
+    return QueueSnapshot(now=await store.now(), stats=stats, lanes=lanes, running=jobs)

@@ -8,42 +8,42 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidewheel.admin.reports.answers import StuckKind, StuckThing
-from tidewheel.admin.worker_info import is_missing, lost_holders
+from tidewheel.admin.worker_info import find_lost_holders, is_missing
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds, to_datetime
-from tidewheel.core.model import FOREVER, JobRecord, TopicStats, WorkerRecord
-from tidewheel.core.reports import LaneDurations, TaskStats
-from tidewheel.core.text_format import duration, plural
-from tidewheel.core.topic_limits import HeldBack
+from tidewheel.core.model import FOREVER, JobRecord, WorkerRecord
+from tidewheel.core.reports import LaneDurations, TaskStats, TopicStats
+from tidewheel.core.text_format import format_duration, plural
+from tidewheel.core.topic_limits import BlockedTopic
 from tidewheel.tasks.registry import Registry
 
-MOST_THINGS: Final = 100
+MAX_STUCK_THINGS: Final = 100
 """Reasons that are told."""
-BEYOND_TIMEOUT: Final = 1.5
+TIMEOUT_FACTOR: Final = 1.5
 """So many times its timeout a job may run: a handler that was told to stop needs time for it."""
-BEYOND_USUAL: Final = 5.0
+SLOW_FACTOR: Final = 5.0
 """So many times what 99 of 100 jobs of its lane take is unusual, …"""
-UNUSUAL_SECONDS: Final = 60.0
+MIN_EXTRA_SECONDS: Final = 60.0
 """… if it is this much longer, too, …"""
-ENOUGH_RUNS: Final = 20
+MIN_KNOWN_RUNS: Final = 20
 """… and so many are known to compare it with."""
-RESCUE_SECONDS: Final = 5.0
+RESCUE_GRACE_SECONDS: Final = 5.0
 """A lease that ended so lately is no news: any live worker brings the job back within a second or so."""
-QUIET_SECONDS: Final = 300.0
+IDLE_LANE_SECONDS: Final = 300.0
 """Where workers do not list all they take: a lane in which nothing runs or ends for so long is not taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class QueueView:
     """What was found. ``workers`` is None where they are not to be told of."""
 
     now: int
     running: Sequence[JobRecord]
     lanes: Sequence[TaskStats]
     topics: Sequence[TopicStats]
-    usual: Sequence[LaneDurations]
+    usual_durations: Sequence[LaneDurations]
     workers: Sequence[WorkerRecord] | None
-    held_back: Sequence[HeldBack] = ()
-    pulled: Collection[str] = ()
+    blocked_topics: Sequence[BlockedTopic] = ()
+    pulled_topics: Collection[str] = ()
     """topics whose jobs were put for programs that pull; no worker for them is normal"""
 
 
@@ -52,7 +52,7 @@ def lane_name(topic: str, task: str) -> str:
     return topic if task in ("", topic) else f"{task} in {topic}"
 
 
-def find_stuck(look: Look, registry: Registry) -> list[StuckThing]:
+def find_stuck(look: QueueView, registry: Registry) -> list[StuckThing]:
     """What stops work, jobs before workers, the most jobs first; ``registry`` is what this app knows."""
     things = [*_running(look), *_waiting(look, registry)]
     things.sort(key=lambda thing: -thing.jobs)
@@ -62,32 +62,32 @@ def find_stuck(look: Look, registry: Registry) -> list[StuckThing]:
 # -- running jobs -------------------------------------------------------------------------------------------
 
 
-def _running(look: Look) -> Iterator[StuckThing]:
+def _running(look: QueueView) -> Iterator[StuckThing]:
     usual = {
         (lane.topic, lane.task): lane.run_time.p99
-        for lane in look.usual
-        if lane.run_time.count >= ENOUGH_RUNS and lane.run_time.p99 is not None
+        for lane in look.usual_durations
+        if lane.run_time.count >= MIN_KNOWN_RUNS and lane.run_time.p99 is not None
     }
-    lost = {} if look.workers is None else lost_holders(look.running, look.workers, look.now)
+    lost = {} if look.workers is None else find_lost_holders(look.running, look.workers, look.now)
     found: defaultdict[tuple[StuckKind, str, str, str | None], list[JobRecord]] = defaultdict(list)
     for job in look.running:
-        kind = _why(job, look.now, usual.get((job.topic, job.task)), lost)
+        kind = _stuck_kind(job, look.now, usual.get((job.topic, job.task)), lost)
         if kind is not None:
             holder = job.worker if kind is StuckKind.HOLDER_LOST else None
             found[kind, job.topic, job.task, holder].append(job)
     for (kind, topic, task, holder), jobs in found.items():
-        longest = min(jobs, key=_began)
-        so_long = duration((look.now - _began(longest)) / MICROSECONDS)
+        longest = min(jobs, key=_handler_started_at)
+        so_long = format_duration((look.now - _handler_started_at(longest)) / MICROSECONDS)
         what = {
             StuckKind.LEASE_ENDED: "ended without a word from the worker",
-            StuckKind.HOLDER_LOST: f"held by {_silence(holder, lost, look.now)}",
+            StuckKind.HOLDER_LOST: f"held by {_describe_silence(holder, lost, look.now)}",
             StuckKind.TIMED_OUT: f"running beyond the timeout, the longest for {so_long}",
             StuckKind.SLOW: f"running much longer than usual, the longest for {so_long}",
         }[kind]
         if kind is StuckKind.LEASE_ENDED and longest.leased_until is not None:
             since = longest.leased_until
         else:
-            since = _began(longest)
+            since = _handler_started_at(longest)
         yield StuckThing(
             kind=kind,
             explanation=f"{plural(len(jobs), 'job')} of {lane_name(topic, task)} {what}",
@@ -100,34 +100,36 @@ def _running(look: Look) -> Iterator[StuckThing]:
         )
 
 
-def _silence(holder: str | None, lost: Mapping[str, int | None], now: int) -> str:
+def _describe_silence(holder: str | None, lost: Mapping[str, int | None], now: int) -> str:
     """Name a holder that is gone, and say for how long."""
     seen_at = lost.get(holder or "")
     if seen_at is None:
         return f"{holder}, which is not on the list of workers"
-    return f"{holder}, which has not been seen for {duration((now - seen_at) / MICROSECONDS)}"
+    return f"{holder}, which has not been seen for {format_duration((now - seen_at) / MICROSECONDS)}"
 
 
-def _why(job: JobRecord, now: int, usual: float | None, lost: Mapping[str, int | None]) -> StuckKind | None:
+def _stuck_kind(
+    job: JobRecord, now: int, usual: float | None, lost: Mapping[str, int | None]
+) -> StuckKind | None:
     if job.leased_until is not None and job.leased_until <= now:
-        late = now - job.leased_until >= seconds_to_microseconds(RESCUE_SECONDS)
+        late = now - job.leased_until >= seconds_to_microseconds(RESCUE_GRACE_SECONDS)
         return StuckKind.LEASE_ENDED if late else None
     if job.worker in lost:
         return StuckKind.HOLDER_LOST
-    seconds = (now - _began(job)) / MICROSECONDS
-    if job.timeout is not None and seconds > job.timeout * BEYOND_TIMEOUT:
+    seconds = (now - _handler_started_at(job)) / MICROSECONDS
+    if job.timeout is not None and seconds > job.timeout * TIMEOUT_FACTOR:
         return StuckKind.TIMED_OUT
-    if usual is not None and seconds > max(usual * BEYOND_USUAL, usual + UNUSUAL_SECONDS):
+    if usual is not None and seconds > max(usual * SLOW_FACTOR, usual + MIN_EXTRA_SECONDS):
         return StuckKind.SLOW
     return None
 
 
 def could_be_slow(job: JobRecord, now: int) -> bool:
     """Whether it has run so long that it matters what is usual."""
-    return (now - _began(job)) / MICROSECONDS > UNUSUAL_SECONDS
+    return (now - _handler_started_at(job)) / MICROSECONDS > MIN_EXTRA_SECONDS
 
 
-def _began(job: JobRecord) -> int:
+def _handler_started_at(job: JobRecord) -> int:
     """When its handler did, as far as that was written down."""
     return job.started_at or job.claimed_at or job.run_at
 
@@ -135,16 +137,20 @@ def _began(job: JobRecord) -> int:
 # -- jobs that are due --------------------------------------------------------------------------------------
 
 
-def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
+def _waiting(look: QueueView, registry: Registry) -> Iterator[StuckThing]:
     paused = {topic.topic: topic.paused_until for topic in look.topics if topic.paused_until is not None}
-    takes = None if look.workers is None else _taken(look.workers, look.now)
+    takes = None if look.workers is None else _lane_taken_check(look.workers, look.now)
     for lane in look.lanes:
         if not lane.due:
             continue
         due = plural(lane.due, "due job")
         until = paused.get(lane.topic)
         if until is not None:
-            left = "" if until == FOREVER else f" for another {duration((until - look.now) / MICROSECONDS)}"
+            left = (
+                ""
+                if until == FOREVER
+                else f" for another {format_duration((until - look.now) / MICROSECONDS)}"
+            )
             yield StuckThing(
                 kind=StuckKind.PAUSED,
                 explanation=f"{due} of {lane_name(lane.topic, lane.task)}, which is paused{left}",
@@ -152,7 +158,7 @@ def _waiting(look: Look, registry: Registry) -> Iterator[StuckThing]:
                 topic=lane.topic,
                 task=lane.task,
             )
-        elif takes is not None and not takes(lane) and not may_be_pulled(lane, registry, look.pulled):
+        elif takes is not None and not takes(lane) and not may_be_pulled(lane, registry, look.pulled_topics):
             unknown = len(registry) > 0 and registry.resolve(lane.topic, lane.task) is None
             who = "neither a live worker nor this app knows" if unknown else "no live worker takes"
             yield StuckThing(
@@ -169,7 +175,7 @@ def may_be_pulled(lane: TaskStats, registry: Registry, pulled: Collection[str]) 
     return not lane.task and lane.topic in pulled and registry.resolve(lane.topic, "") is None
 
 
-def _taken(workers: Sequence[WorkerRecord], now: int) -> Callable[[TaskStats], bool]:
+def _lane_taken_check(workers: Sequence[WorkerRecord], now: int) -> Callable[[TaskStats], bool]:
     """Whether a live worker takes jobs of a lane.
 
     One with more lanes than are listed may take any: then it is told by what happens there.
@@ -181,17 +187,17 @@ def _taken(workers: Sequence[WorkerRecord], now: int) -> Callable[[TaskStats], b
     def taken(lane: TaskStats) -> bool:
         if (lane.topic, lane.task) in lanes or (lane.topic, None) in lanes:
             return True
-        return not listed and not _is_left_alone(lane, now)
+        return not listed and not _is_unclaimed(lane, now)
 
     return taken
 
 
-def _is_left_alone(lane: TaskStats, now: int) -> bool:
+def _is_unclaimed(lane: TaskStats, now: int) -> bool:
     """Whether jobs have been due for minutes, and none of them began."""
     happened = lane.activity
     if lane.running or happened is None:
         return False
-    begin = now - seconds_to_microseconds(QUIET_SECONDS)
+    begin = now - seconds_to_microseconds(IDLE_LANE_SECONDS)
     lately = (
         [minute for minute in happened.series if minute.minute >= begin] if happened.series else [happened]
     )
@@ -203,11 +209,11 @@ def _is_left_alone(lane: TaskStats, now: int) -> bool:
 # -- workers ------------------------------------------------------------------------------------------------
 
 
-def _workers(look: Look) -> Iterator[StuckThing]:
+def _workers(look: QueueView) -> Iterator[StuckThing]:
     for worker in look.workers or ():
         since = to_datetime(worker.seen_at)
         if is_missing(worker, look.now):
-            silent = duration((look.now - worker.seen_at) / MICROSECONDS)
+            silent = format_duration((look.now - worker.seen_at) / MICROSECONDS)
             explanation = f"worker {worker.name} has not been heard of for {silent}"
             yield StuckThing(
                 kind=StuckKind.WORKER_MISSING, explanation=explanation, worker=worker.name, since=since

@@ -26,32 +26,32 @@ import click
 
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
-from tidewheel.cli.demo.activity_log import Journal
-from tidewheel.cli.demo.demo_server import Door, Login, listen_here
+from tidewheel.cli.demo.activity_log import ActivityLog
+from tidewheel.cli.demo.demo_server import DemoLogin, DemoServer, open_demo_listener
 from tidewheel.cli.demo.job_producer import Producer
-from tidewheel.cli.demo.shop_app import WORKERS, make_shop
-from tidewheel.cli.demo.view import WINDOW_SECONDS, lines, print_summary, screen
+from tidewheel.cli.demo.shop_app import WORKER_NAMES, make_shop
+from tidewheel.cli.demo.view import WINDOW_SECONDS, print_events, print_summary, show_screen
 from tidewheel.cli.serve import DEFAULT_PORT
-from tidewheel.cli.terminal import is_terminal, speaks_unicode
-from tidewheel.core.model import Stats
-from tidewheel.core.urls import shown_url
+from tidewheel.cli.terminal import is_terminal, supports_unicode
+from tidewheel.core.reports import Stats
+from tidewheel.core.urls import redact_url
 from tidewheel.worker import Worker
 from tidewheel.worker.signals import stop_signals
 
-View = Callable[[Tidewheel, Journal, Login], Coroutine[Any, Any, None]]
+ViewFunction = Callable[[Tidewheel, ActivityLog, DemoLogin], Coroutine[Any, Any, None]]
 
 
 async def run_demo(
-    url: str, login: Login, listener: socket.socket, view: View, seconds: float | None
-) -> tuple[Stats, Journal, float]:
+    url: str, login: DemoLogin, listener: socket.socket, view: ViewFunction, seconds: float | None
+) -> tuple[Stats, ActivityLog, float]:
     """For so many seconds, or until a signal; then everything is stopped, and this is what was seen."""
-    journal = Journal()
-    shop = make_shop(url, journal, login.superuser)
+    journal = ActivityLog()
+    shop = make_shop(url, journal, login.superuser_setting)
     async with shop.app as app:
-        door = Door(app, listener)
+        door = DemoServer(app, listener)
         await door.open()
-        workers = [app.worker(name=name, handle_signals=False) for name in WORKERS]
-        parts: tuple[Door | Worker, ...] = (door, *workers)
+        workers = [app.worker(name=name, handle_signals=False) for name in WORKER_NAMES]
+        parts: tuple[DemoServer | Worker, ...] = (door, *workers)
         over = asyncio.Event()
 
         def stop() -> None:
@@ -83,13 +83,13 @@ async def run_demo(
         return await app.stats(WINDOW_SECONDS), journal, lasted
 
 
-_ELSEWHERE = ("CI", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")
+_REMOTE_VARIABLES = ("CI", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")
 """Set where nobody sits in front of this machine's screen."""
 
 
-def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
+def should_open_browser(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a person at this machine watches: on a terminal, with a display, with a browser in windows."""
-    if not is_terminal() or any(environment.get(name) for name in _ELSEWHERE):
+    if not is_terminal() or any(environment.get(name) for name in _REMOTE_VARIABLES):
         return False
     if sys.platform not in {"win32", "darwin"} and not (
         environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
@@ -102,18 +102,18 @@ def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
         return False
 
 
-def show(url: str) -> None:
+def open_browser(url: str) -> None:
     """Open the page, on a thread: some browsers only return when they are closed."""
     threading.Thread(target=webbrowser.open, args=(url,), name="tidewheel-browser", daemon=True).start()
 
 
-_TALKATIVE: Final = ("tidewheel", "uvicorn.error")
+_SILENCED_LOGGERS: Final = ("tidewheel", "uvicorn.error")
 
 
 @click.command
 @click.option(
     "--seconds",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     metavar="DURATION",
     help="End by itself after this long: seconds, or 90s, 2m. Default: at Ctrl-C.",
 )
@@ -142,23 +142,23 @@ def demo(seconds: float | None, url: str | None, port: int | None, browser: bool
     is and a login made for this run are on the screen.
     Nothing is installed, and without --url nothing is left behind: the database is a throw-away file.
     """
-    view = screen if is_terminal() and speaks_unicode() else lines
-    wanted = is_wanted() if browser is None else browser
-    listener, login = listen_here(port)
+    view = show_screen if is_terminal() and supports_unicode() else print_events
+    wanted = should_open_browser() if browser is None else browser
+    listener, login = open_demo_listener(port)
     with (
         listener,
-        _no_logs(),
-        _throw_away() as directory,
+        _silence_logs(),
+        _temporary_directory() as directory,
     ):
-        place = _place(url) if url is not None else _file(directory / "demo.db")
+        place = _demo_url(url) if url is not None else _sqlite_url(directory / "demo.db")
         if wanted:
-            show(login.url)  # the socket listens already: whoever comes early waits for the answer
+            open_browser(login.url)  # the socket listens already: whoever comes early waits for the answer
         stats, journal, lasted = asyncio.run(run_demo(place, login, listener, view, seconds))
-    print_summary(stats, journal, lasted, left_in=None if url is None else shown_url(place))
+    print_summary(stats, journal, lasted, left_in=None if url is None else redact_url(place))
 
 
 @contextlib.contextmanager
-def _throw_away() -> Iterator[Path]:
+def _temporary_directory() -> Iterator[Path]:
     """A directory that goes in the end, however often somebody presses Ctrl-C until then."""
     # Windows may hold on to a database file for a moment longer; that must not be the demo's last word.
     made = tempfile.TemporaryDirectory(prefix="tidewheel-demo-", ignore_cleanup_errors=True)
@@ -170,11 +170,11 @@ def _throw_away() -> Iterator[Path]:
         signal.signal(signal.SIGINT, before)
 
 
-def _file(path: Path) -> str:
+def _sqlite_url(path: Path) -> str:
     return f"sqlite:///{quote(path.as_posix(), safe='/:')}"
 
 
-def _place(url: str) -> str:
+def _demo_url(url: str) -> str:
     """Where the demo works. Its jobs must not be mixed with those of the application in the same database."""
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres") or "schema" in parse_qs(parts.query):
@@ -183,10 +183,10 @@ def _place(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _no_logs() -> Iterator[None]:
+def _silence_logs() -> Iterator[None]:
     """Log lines would tear the view; retries and failures are shown there anyway."""
     silent = logging.NullHandler()
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    loggers = [logging.getLogger(name) for name in _SILENCED_LOGGERS]
     before = [logger.propagate for logger in loggers]
     for logger in loggers:
         logger.addHandler(silent)

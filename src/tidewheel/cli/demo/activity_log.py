@@ -14,14 +14,14 @@ from typing import Final
 from uuid import UUID
 
 from tidewheel.errors import Fail, RetryAfter
-from tidewheel.tasks.context import Context, Released
+from tidewheel.tasks.context import Context, ReleaseRequested
 
-KEPT_EVENTS: Final = 500
-GATHER_SECONDS: Final = 0.5
+MAX_EVENTS: Final = 500
+GROUP_SECONDS: Final = 0.5
 """Events of one group within this long become one line: forty emails a second are no reading matter."""
 
 
-class Kind(StrEnum):
+class ActivityKind(StrEnum):
     """What sort of thing happened."""
 
     DONE = "done"
@@ -34,11 +34,11 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True)
-class Event:
+class ActivityEvent:
     """One line of the journal; ``count`` grows while its group gathers."""
 
     at: float
-    kind: Kind
+    kind: ActivityKind
     topic: str
     text: str
     group: str = ""
@@ -51,25 +51,25 @@ class Event:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningHandler:
     """A job whose handler is at work right now."""
 
     topic: str
-    what: str
+    title: str
     started: float
     percent: float | None = None
     message: str = ""
 
 
 @dataclass(slots=True)
-class Journal:
+class ActivityLog:
     """Everything the view shows that the store does not keep."""
 
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
-    running: dict[UUID, Running] = field(default_factory=dict)
-    counts: Counter[Kind] = field(default_factory=Counter)
+    events: deque[ActivityEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    running: dict[UUID, RunningHandler] = field(default_factory=dict)
+    counts: Counter[ActivityKind] = field(default_factory=Counter)
     _start: float = field(default_factory=time.monotonic)
-    _handed_out: int = 0
+    _taken: int = 0
     _added: int = 0
 
     @property
@@ -77,58 +77,60 @@ class Journal:
         """Since the demo began."""
         return time.monotonic() - self._start
 
-    def add(self, kind: Kind, topic: str, text: str, *, group: str = "") -> None:
+    def add(self, kind: ActivityKind, topic: str, text: str, *, group: str = "") -> None:
         """Remember an event, or let it join its group's newest line."""
         now = self.seconds
         self.counts[kind] += 1
         if group:
             newest = next((event for event in reversed(self.events) if event.group == group), None)
-            if newest is not None and now - newest.at < GATHER_SECONDS:
+            if newest is not None and now - newest.at < GROUP_SECONDS:
                 newest.count += 1
                 newest.text = text
                 return
-        self.events.append(Event(now, kind, topic, text, group))
+        self.events.append(ActivityEvent(now, kind, topic, text, group))
         self._added += 1
 
-    def news(self, *, everything: bool = False) -> list[Event]:
+    def take_events(self, *, include_open_groups: bool = False) -> list[ActivityEvent]:
         """Events not handed out before, in order; lines that still gather wait, unless ``everything``."""
-        fresh = min(self._added - self._handed_out, len(self.events))
+        fresh = min(self._added - self._taken, len(self.events))
         events = list(self.events)[len(self.events) - fresh :]
-        if not everything:
+        if not include_open_groups:
             events = list(itertools.takewhile(self._complete, events))
-        self._handed_out = self._added - fresh + len(events)
+        self._taken = self._added - fresh + len(events)
         return events
 
-    def _complete(self, event: Event) -> bool:
-        return not event.group or self.seconds - event.at >= GATHER_SECONDS
+    def _complete(self, event: ActivityEvent) -> bool:
+        return not event.group or self.seconds - event.at >= GROUP_SECONDS
 
     @asynccontextmanager
-    async def attempt(self, ctx: Context, what: str, *, group: str = "") -> AsyncIterator[Running]:
+    async def track_attempt(
+        self, ctx: Context, what: str, *, group: str = ""
+    ) -> AsyncIterator[RunningHandler]:
         """Around a handler's work: shows it as running, and tells how it ended."""
         topic = ctx.job.topic
-        running = self.running[ctx.job.id] = Running(topic, what, self.seconds)
+        running = self.running[ctx.job.id] = RunningHandler(topic, what, self.seconds)
         of = f"({ctx.attempt}/{ctx.job.max_attempts})"
         try:
             yield running
         except RetryAfter as error:
             again = "no attempt left" if ctx.last_attempt else f"again in {error.delay:g} s"
-            self.add(_bad(ctx), topic, f"{what}: {error.reason}, {again} {of}")
+            self.add(_failure_kind(ctx), topic, f"{what}: {error.reason}, {again} {of}")
             raise
         except Fail as error:
-            self.add(Kind.FAILED, topic, f"{what}: {error.reason}, no more tries")
+            self.add(ActivityKind.FAILED, topic, f"{what}: {error.reason}, no more tries")
             raise
-        except (Released, asyncio.CancelledError):
+        except (ReleaseRequested, asyncio.CancelledError):
             raise  # the demo ends; the job goes back to the queue
         except Exception as error:
             again = "no attempt left" if ctx.last_attempt else "backs off"
-            self.add(_bad(ctx), topic, f"{what}: {error}, {again} {of}")
+            self.add(_failure_kind(ctx), topic, f"{what}: {error}, {again} {of}")
             raise
         else:
             tries = f" at attempt {ctx.attempt}" if ctx.attempt > 1 else ""
-            self.add(Kind.DONE, topic, f"{what}{tries}", group=group)
+            self.add(ActivityKind.DONE, topic, f"{what}{tries}", group=group)
         finally:
             self.running.pop(ctx.job.id, None)
 
 
-def _bad(ctx: Context) -> Kind:
-    return Kind.FAILED if ctx.last_attempt else Kind.RETRY
+def _failure_kind(ctx: Context) -> ActivityKind:
+    return ActivityKind.FAILED if ctx.last_attempt else ActivityKind.RETRY

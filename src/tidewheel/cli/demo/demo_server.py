@@ -11,44 +11,44 @@ from tidewheel.app import Tidewheel
 from tidewheel.cli.serve import DEFAULT_PORT
 from tidewheel.errors import ConfigurationError
 from tidewheel.server import create_api
-from tidewheel.server.api_server import ApiServer, listen, url_of
+from tidewheel.server.api_server import ApiServer, listener_url, open_listener
 
 HOST: Final = "127.0.0.1"
-NAME: Final = "demo"
-_LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+LOGIN_NAME: Final = "demo"
+_PASSWORD_LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # noqa: S105  # none that looks like another
 
 
 def _password() -> str:
     """Twelve letters to read from one window and type into another."""
-    return "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(3))
+    return "-".join("".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(4)) for _ in range(3))
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class DemoLogin:
     """Where the UI is, and who may come in: nobody knows this password but whoever sees it on the screen."""
 
     url: str
-    name: str = NAME
+    name: str = LOGIN_NAME
     password: str = field(default_factory=_password, repr=False)
 
     @property
-    def superuser(self) -> str:
+    def superuser_setting(self) -> str:
         """For the setting, so that no store ever keeps it."""
         return f"{self.name}:{self.password}"
 
 
-def listen_here(port: int | None) -> tuple[socket.socket, Login]:
+def open_demo_listener(port: int | None) -> tuple[socket.socket, DemoLogin]:
     """A socket on this machine alone; without a port the usual one, or any other when that is taken."""
     try:
-        listener = listen(HOST, DEFAULT_PORT if port is None else port)
+        listener = open_listener(HOST, DEFAULT_PORT if port is None else port)
     except ConfigurationError:
         if port is not None:
             raise
-        listener = listen(HOST, 0)
-    return listener, Login(f"{url_of(listener)}/ui/")
+        listener = open_listener(HOST, 0)
+    return listener, DemoLogin(f"{listener_url(listener)}/ui/")
 
 
-class Door:
+class DemoServer:
     """Serves the API and the UI beside the demo's workers, on their event loop."""
 
     def __init__(self, app: Tidewheel, listener: socket.socket) -> None:
@@ -60,7 +60,7 @@ class Door:
 
     async def run(self) -> None:
         """Until stopped."""
-        await self._server.run_here()
+        await self._server.run_on_current_loop()
 
     def stop(self) -> None:
         self._server.stop()

@@ -19,23 +19,23 @@ from rich.text import Text
 from tidewheel.__about__ import __version__
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
-from tidewheel.cli.demo.activity_log import Event, Journal, Kind
-from tidewheel.cli.demo.demo_server import Login
-from tidewheel.cli.demo.shop_app import CONCURRENCY, WORKERS
+from tidewheel.cli.demo.activity_log import ActivityEvent, ActivityKind, ActivityLog
+from tidewheel.cli.demo.demo_server import DemoLogin
+from tidewheel.cli.demo.shop_app import CONCURRENCY, WORKER_NAMES
 from tidewheel.cli.terminal import console
-from tidewheel.core.model import Stats, TopicStats
+from tidewheel.core.reports import Stats, TopicStats
 
 FRAME_SECONDS: Final = 0.125
 LINE_SECONDS: Final = 0.1
 WINDOW_SECONDS: Final = 3600.0
 
 
-async def screen(app: Tidewheel, journal: Journal, login: Login) -> None:
+async def show_screen(app: Tidewheel, journal: ActivityLog, login: DemoLogin) -> None:
     """The live view, on the terminal's other screen: what was there before comes back afterwards."""
     from rich.live import Live
 
     terminal = console()
-    shown = Screen(journal, login, __version__, CONCURRENCY * len(WORKERS))
+    shown = DemoScreen(journal, login, __version__, CONCURRENCY * len(WORKER_NAMES))
     with Live(console=terminal, screen=True, auto_refresh=False) as live:
         while True:
             shown.measure(await app.stats(WINDOW_SECONDS))
@@ -43,10 +43,10 @@ async def screen(app: Tidewheel, journal: Journal, login: Login) -> None:
             await asyncio.sleep(FRAME_SECONDS)
 
 
-async def lines(app: Tidewheel, journal: Journal, login: Login) -> None:  # noqa: ARG001 - the shape of screen
+async def print_events(app: Tidewheel, journal: ActivityLog, login: DemoLogin) -> None:  # noqa: ARG001 - the shape of screen
     """Where the UI is, then one line for each event."""
 
-    def say(events: list[Event]) -> None:
+    def say(events: list[ActivityEvent]) -> None:
         for event in events:
             click.echo(f"{event.at:6.1f}s  {event.kind:9}  {event.topic:9}  {event}")
 
@@ -54,39 +54,39 @@ async def lines(app: Tidewheel, journal: Journal, login: Login) -> None:  # noqa
     click.echo(f"  name      {login.name}\n  password  {login.password}")
     try:
         while True:
-            say(journal.news())
+            say(journal.take_events())
             await asyncio.sleep(LINE_SECONDS)
     finally:
-        say(journal.news(everything=True))
+        say(journal.take_events(include_open_groups=True))
 
 
 TOPICS: Final = ("mail", "payments", "webhooks", "reports", "imports", "reminders", "orders", "images")
 """The first ones also where there is little room."""
-FEW_TOPICS: Final = 6
-HEADER: Final = 4
+MIN_TOPIC_ROWS: Final = 6
+HEADER_ROWS: Final = 4
 """Lines above the panels."""
-SPARKS: Final = "▁▂▃▄▅▆▇█"
+SPARK_CHARACTERS: Final = "▁▂▃▄▅▆▇█"
 SAMPLE_SECONDS: Final = 0.5
 """How often throughput is measured."""
 RATE_SAMPLES: Final = 6
 """The number shown is over this many samples: three seconds."""
 
 ICONS: Final = {
-    Kind.DONE: ("✓", "green"),
-    Kind.RETRY: ("↻", "yellow"),
-    Kind.FAILED: ("✗", "bold red"),
-    Kind.DUPLICATE: ("=", "blue"),
-    Kind.RESUMED: ("»", "cyan"),
-    Kind.PLANNED: ("+", "magenta"),
-    Kind.PAUSED: ("‖", "bright_black"),
+    ActivityKind.DONE: ("✓", "green"),
+    ActivityKind.RETRY: ("↻", "yellow"),
+    ActivityKind.FAILED: ("✗", "bold red"),
+    ActivityKind.DUPLICATE: ("=", "blue"),
+    ActivityKind.RESUMED: ("»", "cyan"),
+    ActivityKind.PLANNED: ("+", "magenta"),
+    ActivityKind.PAUSED: ("‖", "bright_black"),
 }
 SEGMENTS: Final = (("completed", "green"), ("running", "cyan"), ("pending", "yellow"), ("failed", "red"))
 
 
-class Screen:
+class DemoScreen:
     """Draws the demo from the store's figures and the journal."""
 
-    def __init__(self, journal: Journal, login: Login, version: str, concurrency: int) -> None:
+    def __init__(self, journal: ActivityLog, login: DemoLogin, version: str, concurrency: int) -> None:
         self._journal = journal
         self._login = login
         self._version = version
@@ -112,12 +112,12 @@ class Screen:
     def render(self, width: int, height: int) -> RenderableType:
         """The whole screen."""
         layout = Layout()
-        topics = TOPICS[: min(len(TOPICS), max(FEW_TOPICS, height - HEADER - 14))]
+        topics = TOPICS[: min(len(TOPICS), max(MIN_TOPIC_ROWS, height - HEADER_ROWS - 14))]
         parts = [
-            Layout(self._header(width), size=HEADER),
+            Layout(self._header(width), size=HEADER_ROWS),
             Layout(self._topics(topics, width), size=len(topics) + 2),
         ]
-        left = height - HEADER - len(topics) - 2
+        left = height - HEADER_ROWS - len(topics) - 2
         if left >= 12:
             rows = min(5, max(3, left // 4))
             parts.append(Layout(self._running(rows, width), size=rows + 2))
@@ -146,7 +146,7 @@ class Screen:
             Text.assemble((clock, "bold"), ("  Ctrl-C stops ", "dim")),
         )
         if stats is None:
-            return Group(title, self._door(width), Text(" starting…", "dim"))
+            return Group(title, self._ui_address(width), Text(" starting…", "dim"))
         figures = Text.assemble(
             (f" {self.rate:,.0f}", "bold green"),
             (" jobs/s  ", "dim"),
@@ -167,16 +167,16 @@ class Screen:
             (" waiting   ", "dim"),
             (f"{stats.delayed:,}", "bold blue"),
             (" later   ", "dim"),
-            (f"{self._journal.counts[Kind.RETRY]:,}", "bold magenta"),
+            (f"{self._journal.counts[ActivityKind.RETRY]:,}", "bold magenta"),
             (" retries   ", "dim"),
             (f"{stats.failed:,}", "bold red"),
             (" failed", "dim"),
             no_wrap=True,
             overflow="ellipsis",
         )
-        return Group(title, self._door(width), totals, figures)
+        return Group(title, self._ui_address(width), totals, figures)
 
-    def _door(self, width: int) -> Text:
+    def _ui_address(self, width: int) -> Text:
         """Where the UI is and how to get in, in as many words as there is room for."""
         login, wide = self._login, width >= 90
         return Text.assemble(
@@ -223,7 +223,7 @@ class Screen:
             bar: RenderableType = Text("")
             if job.percent is not None:
                 bar = ProgressBar(100, job.percent, complete_style="cyan", finished_style="cyan")
-            table.add_row(Text(job.topic, "bold"), Text(job.what), bar, Text(job.message, "dim"))
+            table.add_row(Text(job.topic, "bold"), Text(job.title), bar, Text(job.message, "dim"))
         return _panel(table, f"running now: {len(at_work)}")
 
     def _events(self, rows: int) -> RenderableType:
@@ -234,7 +234,7 @@ class Screen:
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         for event in list(self._journal.events)[-rows:]:
             icon, style = ICONS[event.kind]
-            quiet = "dim" if event.kind in {Kind.DONE, Kind.PLANNED} else ""
+            quiet = "dim" if event.kind in {ActivityKind.DONE, ActivityKind.PLANNED} else ""
             table.add_row(
                 Text(f"{event.at:.1f}s", "dim"),
                 Text(icon, style),
@@ -251,7 +251,7 @@ class Screen:
         samples = list(self._samples)[-width - 1 :] if width > 0 else []
         rates = [max(0, later[1] - earlier[1]) for earlier, later in itertools.pairwise(samples)]
         top = max(rates, default=0) + 1
-        return "".join(SPARKS[rate * len(SPARKS) // top] for rate in rates)
+        return "".join(SPARK_CHARACTERS[rate * len(SPARK_CHARACTERS) // top] for rate in rates)
 
 
 def _bar(topic: TopicStats, largest: int, width: int) -> Text:
@@ -291,13 +291,13 @@ def _panel(content: RenderableType, title: str, subtitle: Text | None = None) ->
     )
 
 
-def print_summary(stats: Stats, journal: Journal, seconds: float, *, left_in: str | None) -> None:
+def print_summary(stats: Stats, journal: ActivityLog, seconds: float, *, left_in: str | None) -> None:
     """What has been seen, and where to go from here."""
-    retries, duplicates = journal.counts[Kind.RETRY], journal.counts[Kind.DUPLICATE]
+    retries, duplicates = journal.counts[ActivityKind.RETRY], journal.counts[ActivityKind.DUPLICATE]
     click.echo()
     click.echo(
         click.style(f"In {formats.duration(seconds)}: ", bold=True)
-        + f"{formats.jobs(stats.completed)} completed, {stats.failed:,} failed for good; "
+        + f"{formats.job_count(stats.completed)} completed, {stats.failed:,} failed for good; "
         f"{formats.plural(retries, 'retry', 'retries')}, {formats.plural(duplicates, 'duplicate')} refused."
     )
     for name, times in (("Run", stats.run_time), ("Wait", stats.wait_time)):

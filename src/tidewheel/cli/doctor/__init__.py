@@ -25,16 +25,16 @@ from tidewheel.app import Tidewheel
 from tidewheel.cli import error_output, formats
 from tidewheel.cli.doctor.diagnosis import Diagnosis, diagnosis_json
 from tidewheel.cli.doctor.text_report import print_report, report_lines
-from tidewheel.cli.signals import ended_by_signals
-from tidewheel.cli.target_options import Target, missing_file, no_database, target_options
+from tidewheel.cli.signals import cancel_on_signals
+from tidewheel.cli.target_options import Target, missing_database_error, missing_file, target_options
 from tidewheel.cli.terminal import console, examples, is_terminal, json_option, print_json
-from tidewheel.core.urls import shown_url
-from tidewheel.verification.fault_run import Plan, verify
-from tidewheel.verification.inspection import Examination, examine, survey
-from tidewheel.verification.store_checks import Finding, Level
+from tidewheel.core.urls import redact_url
+from tidewheel.verification.fault_run import FaultRunPlan, verify
+from tidewheel.verification.inspection import Inspection, inspect_environment, inspect_store
+from tidewheel.verification.store_checks import DoctorFinding, FindingLevel
 
 
-class Watch:
+class DoctorProgress:
     """A bar on stderr, or one line where nobody watches."""
 
     def __init__(self, seconds: float) -> None:
@@ -51,25 +51,25 @@ class Watch:
         )
         self._row = self._bar.add_task("the store's own check", total=None)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> DoctorProgress:
         self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def begun(self, place: str) -> None:
+    def show_place(self, place: str) -> None:
         """Where it works, should anybody wonder what that is, or kill this process outright."""
         self._bar.update(self._row, description="starting workers and producers", total=1.0)
         click.echo(f"making trouble for {self._seconds:g} s in {place}, which goes at the end", err=True)
 
-    def look(self, what: str, share: float) -> None:
+    def update(self, what: str, share: float) -> None:
         self._bar.update(self._row, description=what, completed=share)
 
 
-SEEDS: Final = 1_000_000
+MAX_SEED: Final = 1_000_000
 """Enough that two sweeps hardly ever are alike, and short enough to be typed."""
-ONLY_WITH_VERIFY: Final = ("seconds", "seed", "keep")
+VERIFY_OPTIONS: Final = ("seconds", "seed", "keep")
 
 
 @click.command(
@@ -94,7 +94,7 @@ ONLY_WITH_VERIFY: Final = ("seconds", "seed", "keep")
 )
 @click.option(
     "--seconds",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     default="60s",
     show_default=True,
     metavar="DURATION",
@@ -146,12 +146,12 @@ def doctor(
     processors with it.
     """
     if not verifying:
-        for name in ONLY_WITH_VERIFY:
+        for name in VERIFY_OPTIONS:
             if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
                 raise click.UsageError(f"--{name} is about --verify, which was not asked for", ctx)
     app = target.load()
     url = app.settings.url
-    plan = Plan(seconds, secrets.randbelow(SEEDS) if seed is None else seed) if verifying else None
+    plan = FaultRunPlan(seconds, secrets.randbelow(MAX_SEED) if seed is None else seed) if verifying else None
     with _new_file(output) as file:
         try:
             diagnosis = asyncio.run(
@@ -168,7 +168,7 @@ def doctor(
         print_json(diagnosis_json(diagnosis))
     else:
         print_report(lines)
-    ctx.exit(error_output.FINE if diagnosis.well else error_output.FAILED)
+    ctx.exit(error_output.EXIT_OK if diagnosis.is_healthy else error_output.EXIT_FAILED)
 
 
 @contextlib.contextmanager
@@ -196,31 +196,35 @@ def _new_file(path: Path | None) -> Iterator[TextIO | None]:
 
 
 async def _diagnose(
-    app: Tidewheel | None, url: str, plan: Plan | None, keep: Path | None, *, files: bool
+    app: Tidewheel | None, url: str, plan: FaultRunPlan | None, keep: Path | None, *, files: bool
 ) -> Diagnosis:
-    with ended_by_signals(), Watch(0.0 if plan is None else plan.seconds) as watch:
+    with cancel_on_signals(), DoctorProgress(0.0 if plan is None else plan.seconds) as watch:
         date = datetime.now(UTC)
         examination = await _examine(url, app, needed=plan is None, files=files)
-        diagnosis = Diagnosis(shown_url(url), date, examination)
+        diagnosis = Diagnosis(redact_url(url), date, examination)
         return diagnosis if plan is None else await _verify(diagnosis, url, plan, keep, watch)
 
 
-async def _examine(url: str, app: Tidewheel | None, *, needed: bool, files: bool) -> Examination:
+async def _examine(url: str, app: Tidewheel | None, *, needed: bool, files: bool) -> Inspection:
     path = missing_file(url)
     if path is None:
-        return await examine(url, needed=needed, app=app, files=files)
+        return await inspect_store(url, needed=needed, app=app, files=files)
     if needed:
-        raise no_database(path)
+        raise missing_database_error(path)
     # The promises can be tried before there is anything to lose.
-    return await survey(url, Finding(Level.NOTE, f"there is no database {path} yet, so nothing to check"))
+    return await inspect_environment(
+        url, DoctorFinding(FindingLevel.NOTE, f"there is no database {path} yet, so nothing to check")
+    )
 
 
-async def _verify(diagnosis: Diagnosis, url: str, plan: Plan, keep: Path | None, watch: Watch) -> Diagnosis:
+async def _verify(
+    diagnosis: Diagnosis, url: str, plan: FaultRunPlan, keep: Path | None, watch: DoctorProgress
+) -> Diagnosis:
     histories = keep or Path(tempfile.mkdtemp(prefix="tidewheel-verify-"))
     stay = keep is not None
     try:
-        outcome = await verify(url, plan, begun=watch.begun, watch=watch.look, keep=histories)
-        stay = stay or not outcome.kept  # nobody can make the same history twice
+        outcome = await verify(url, plan, begun=watch.show_place, watch=watch.update, keep=histories)
+        stay = stay or not outcome.promises_kept  # nobody can make the same history twice
     finally:
         if not stay:
             shutil.rmtree(histories)

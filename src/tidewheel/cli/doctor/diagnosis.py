@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tidewheel.__about__ import __version__
-from tidewheel.builtin.file_reconciliation import Disagreement, Reconciliation
-from tidewheel.verification.fault_run import SOUND, SOUND_PROMISE, Outcome
-from tidewheel.verification.inspection import Examination
-from tidewheel.verification.invariants import NOTICE_SECONDS, RULES
+from tidewheel.builtin.file_reconciliation import FileMismatch, Reconciliation
+from tidewheel.verification.fault_run import RUN_RULE, RUN_RULE_PROMISE, FaultRunResult
+from tidewheel.verification.inspection import Inspection
+from tidewheel.verification.invariants import INVARIANTS, MAX_RECOVERY_SECONDS
 
 
 class Verdict(StrEnum):
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class PromiseResult:
     """One promise, and what became of it."""
 
     name: str
@@ -50,23 +50,23 @@ class Diagnosis:
     url: str
     """Without its password."""
     date: datetime
-    examination: Examination
-    outcome: Outcome | None = None
+    examination: Inspection
+    outcome: FaultRunResult | None = None
     histories: Path | None = None
     """Where the histories of the sweep are, if they were kept."""
 
     @property
-    def well(self) -> bool:
-        return not self.examination.problems and (self.outcome is None or self.outcome.kept)
+    def is_healthy(self) -> bool:
+        return not self.examination.problems and (self.outcome is None or self.outcome.promises_kept)
 
 
-def promises(outcome: Outcome) -> list[Promise]:
+def promise_results(outcome: FaultRunResult) -> list[PromiseResult]:
     """Every promise, in the order of the rules; what the sweep itself saw comes last."""
-    rules = [(rule.name, rule.promise, rule.examines) for rule in RULES]
-    return [_promise(outcome, *rule) for rule in [*rules, (SOUND, SOUND_PROMISE, None)]]
+    rules = [(rule.name, rule.promise, rule.counted_as) for rule in INVARIANTS]
+    return [_promise_result(outcome, *rule) for rule in [*rules, (RUN_RULE, RUN_RULE_PROMISE, None)]]
 
 
-def _promise(outcome: Outcome, name: str, text: str, examines: str | None) -> Promise:
+def _promise_result(outcome: FaultRunResult, name: str, text: str, examines: str | None) -> PromiseResult:
     report = outcome.report
     findings = tuple(violation.text for violation in report.violations if violation.rule == name)
     examined = report.counts.get(examines, 0) if examines is not None else 0
@@ -74,14 +74,14 @@ def _promise(outcome: Outcome, name: str, text: str, examines: str | None) -> Pr
         verdict = Verdict.BROKEN
     else:
         verdict = Verdict.KEPT if examined or examines is None else Verdict.UNTRIED
-    return Promise(name, text, verdict, examines, examined, findings, report.left_out.get(name, 0))
+    return PromiseResult(name, text, verdict, examines, examined, findings, report.omitted.get(name, 0))
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """Everything the report says."""
     examination, outcome = diagnosis.examination, diagnosis.outcome
     return {
-        "well": diagnosis.well,
+        "well": diagnosis.is_healthy,
         "url": diagnosis.url,
         "date": diagnosis.date.isoformat(),
         "tidewheel": __version__,
@@ -104,7 +104,7 @@ def _files_json(files: Reconciliation) -> dict[str, Any]:
         "files": files.files,
         "busy": files.busy,
         "complete": files.complete,
-        "disagreements": [_disagreement_json(found) for found in files.disagreements],
+        "disagreements": [_disagreement_json(found) for found in files.mismatches],
         "unknown": [_disagreement_json(found) for found in files.unknown],
         "leftovers": [
             {"job_id": str(found.job_id), "path": found.path, "bytes": found.size}
@@ -113,14 +113,14 @@ def _files_json(files: Reconciliation) -> dict[str, Any]:
     }
 
 
-def _disagreement_json(found: Disagreement) -> dict[str, str]:
+def _disagreement_json(found: FileMismatch) -> dict[str, str]:
     return {"job_id": str(found.job_id), "task": found.task, "text": found.text}
 
 
-def _outcome_json(outcome: Outcome, diagnosis: Diagnosis) -> dict[str, Any]:
+def _outcome_json(outcome: FaultRunResult, diagnosis: Diagnosis) -> dict[str, Any]:
     report, plan = outcome.report, outcome.plan
     return {
-        "kept": outcome.kept,
+        "kept": outcome.promises_kept,
         "place": outcome.place,
         "seconds": plan.seconds,
         "seed": plan.seed,
@@ -128,7 +128,7 @@ def _outcome_json(outcome: Outcome, diagnosis: Diagnosis) -> dict[str, Any]:
         "workers": plan.workers,
         "producers": plan.producers,
         "took_seconds": round(outcome.seconds, 3),
-        "faults": report.troubles,
+        "faults": report.faults,
         "counts": report.counts,
         "promises": [
             {
@@ -140,13 +140,13 @@ def _outcome_json(outcome: Outcome, diagnosis: Diagnosis) -> dict[str, Any]:
                 "findings": list(promise.findings),
                 "left_out": promise.left_out,
             }
-            for promise in promises(outcome)
+            for promise in promise_results(outcome)
         ],
         "recovery": {
             "orphans": report.recovery.orphans,
             "timed": report.recovery.timed,
             "worst_seconds_after_lease": report.recovery.worst_after_lease,
-            "promised_seconds_after_lease": NOTICE_SECONDS,
+            "promised_seconds_after_lease": MAX_RECOVERY_SECONDS,
         },
         "histories": None if diagnosis.histories is None else str(diagnosis.histories),
     }

@@ -15,25 +15,25 @@ import click
 
 from tidewheel.__about__ import __version__
 from tidewheel.cli import formats
-from tidewheel.cli.doctor.diagnosis import Diagnosis, Promise, Verdict, promises
+from tidewheel.cli.doctor.diagnosis import Diagnosis, PromiseResult, Verdict, promise_results
 from tidewheel.cli.terminal import console, is_terminal
 from tidewheel.core import text_format
 from tidewheel.core.text_format import printable
-from tidewheel.verification.fault_run import Outcome
-from tidewheel.verification.invariants import NOTICE_SECONDS
-from tidewheel.verification.store_checks import Level
+from tidewheel.verification.fault_run import FaultRunResult
+from tidewheel.verification.invariants import MAX_RECOVERY_SECONDS
+from tidewheel.verification.store_checks import FindingLevel
 
-_LEVELS: Final[Mapping[Level, str]] = {
-    Level.PROBLEM: "WRONG",
-    Level.DOUBT: "in doubt",
-    Level.NOTE: "note",
+_LEVELS: Final[Mapping[FindingLevel, str]] = {
+    FindingLevel.PROBLEM: "WRONG",
+    FindingLevel.DOUBT: "in doubt",
+    FindingLevel.NOTE: "note",
 }
 _VERDICTS: Final[Mapping[Verdict, str]] = {
     Verdict.KEPT: "kept",
     Verdict.BROKEN: "BROKEN",
     Verdict.UNTRIED: "not tried",
 }
-_LOOKED_AT: Final[Mapping[str, str]] = {
+_COUNT_LABELS: Final[Mapping[str, str]] = {
     "enqueues": "calls to enqueue",
     "enqueues ok": "acknowledged",
     "enqueues failed": "failed for certain",
@@ -55,7 +55,7 @@ _LOOKED_AT: Final[Mapping[str, str]] = {
     "orphans": "leases that nobody ended",
 }
 """What is counted, in the words of the report; those with a space belong to the ones above them."""
-_LIMITS: Final = (
+_NOT_COVERED: Final = (
     "A sweep kills processes, freezes them and takes the store away from them. It does not cut the power or "
     "set a clock, and it cannot see a disk that says *written* too early or a standby that lags behind. What "
     "holds then, and with which settings, is in *Promises* "
@@ -75,10 +75,10 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
         return lines
     lines += ["", "## The sweep", "", *_sweep(outcome)]
     lines += ["", "## The promises", "", *_promises(outcome)]
-    if not outcome.kept:
+    if not outcome.promises_kept:
         lines += ["", *_what_to_do(diagnosis, outcome)]
     lines += ["", "## Recovery", "", *_recovery(outcome)]
-    return [*lines, "", "## What this cannot show", "", _LIMITS]
+    return [*lines, "", "## What this cannot show", "", _NOT_COVERED]
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
@@ -87,9 +87,9 @@ def _verdict(diagnosis: Diagnosis) -> str:
     found = formats.plural(len(problems), "problem")
     if outcome is None:
         return f"WRONG: {found}" if problems else f"Well: {store}, nothing is wrong{_doubtful(diagnosis)}"
-    during = f"in {_length(outcome.plan.seconds)} of faults on {store}"
-    if not outcome.kept:
-        broken = [promise.name for promise in promises(outcome) if promise.verdict is Verdict.BROKEN]
+    during = f"in {_seconds_text(outcome.plan.seconds)} of faults on {store}"
+    if not outcome.promises_kept:
+        broken = [promise.name for promise in promise_results(outcome) if promise.verdict is Verdict.BROKEN]
         also = f"; also {found}" if problems else ""
         return f"BROKEN: {formats.plural(len(broken), 'promise')} ({', '.join(broken)}) {during}{also}"
     if problems:
@@ -98,14 +98,16 @@ def _verdict(diagnosis: Diagnosis) -> str:
 
 
 def _doubtful(diagnosis: Diagnosis) -> str:
-    doubts = sum(finding.level is Level.DOUBT for finding in diagnosis.examination.findings)
+    doubts = sum(finding.level is FindingLevel.DOUBT for finding in diagnosis.examination.findings)
     return f", {formats.plural(doubts, 'thing is', 'things are')} in doubt" if doubts else ""
 
 
 def _conditions(diagnosis: Diagnosis) -> Iterator[str]:
     ground = diagnosis.examination.ground
     settings = [f"{name} {value}" for name, value in ground.settings.items()]
-    settings += [f"{name} {text_format.size(number)}" for name, number in diagnosis.examination.sizes.items()]
+    settings += [
+        f"{name} {text_format.format_size(number)}" for name, number in diagnosis.examination.sizes.items()
+    ]
     yield f"- date: {diagnosis.date:%Y-%m-%d %H:%M:%S} UTC"
     yield f"- store: {diagnosis.url}"
     yield f"- database: {', '.join([ground.store, *settings])}"
@@ -122,14 +124,16 @@ def _store(diagnosis: Diagnosis) -> Iterator[str]:
         yield "Its own check found nothing wrong: the database, the rules between its tables, the counters."
     elif not examination.checked:
         yield "Its own check was not run."
-    elif any(finding.level is Level.PROBLEM and finding.kind == "store" for finding in examination.findings):
+    elif any(
+        finding.level is FindingLevel.PROBLEM and finding.kind == "store" for finding in examination.findings
+    ):
         yield "Its own check found what must not be. Nothing was changed."
     else:
         yield "Its own check found nothing wrong, but there is something else. Nothing was changed."
     files = examination.files
     if files is not None:
         of = f"{formats.plural(files.files, 'file')} of {formats.plural(files.jobs, 'completed file job')}"
-        differ = formats.plural(len(files.disagreements), "file differs", "files differ")
+        differ = formats.plural(len(files.mismatches), "file differs", "files differ")
         yield f"{of} compared with the disk: {differ}."
     if examination.findings:
         yield ""
@@ -137,7 +141,7 @@ def _store(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"- {_LEVELS[finding.level]}: {finding.text}"
 
 
-def _sweep(outcome: Outcome) -> Iterator[str]:
+def _sweep(outcome: FaultRunResult) -> Iterator[str]:
     plan, report = outcome.plan, outcome.report
     producers, workers = (
         formats.plural(plan.producers, "producer"),
@@ -145,24 +149,24 @@ def _sweep(outcome: Outcome) -> Iterator[str]:
     )
     gone = report.counts.get("processes gone", 0)
     yield f"- place: {outcome.place}, gone again"
-    yield f"- faults: for {_length(plan.seconds)}, seed {plan.seed}"
+    yield f"- faults: for {_seconds_text(plan.seconds)}, seed {plan.seed}"
     yield f"- leases: {plan.lease:g} s"
     yield f"- processes: {producers} and {workers} at a time, one of which nobody harmed; {gone:,} in all"
-    yield f"- took: {_length(outcome.seconds)}, until everything had come to its end"
+    yield f"- took: {_seconds_text(outcome.seconds)}, until everything had come to its end"
     yield ""
     yield (
         "Every process wrote down its calls before it made them, and the answers. In the end that was "
         "compared with what is stored."
     )
     yield ""
-    if report.troubles:
-        yield from _table("fault", sorted(report.troubles.items(), key=lambda item: (-item[1], item[0])))
+    if report.faults:
+        yield from _table("fault", sorted(report.faults.items(), key=lambda item: (-item[1], item[0])))
     else:
         yield "No fault was injected: the time was too short."
     yield ""
     counted = [
         (f"{'- ' if ' ' in name else ''}{title}", report.counts[name])
-        for name, title in _LOOKED_AT.items()
+        for name, title in _COUNT_LABELS.items()
         if name in report.counts
     ]
     yield from _table("looked at", counted)
@@ -179,8 +183,8 @@ def _table(title: str, rows: Sequence[tuple[str, int]]) -> Iterator[str]:
         yield f"| {name:{left}} | {number:>{right}} |"
 
 
-def _promises(outcome: Outcome) -> Iterator[str]:
-    for promise in promises(outcome):
+def _promises(outcome: FaultRunResult) -> Iterator[str]:
+    for promise in promise_results(outcome):
         yield f"- {_VERDICTS[promise.verdict]}: {promise.text.removesuffix('.')} ({_examined(promise)})."
         for finding in promise.findings:
             yield f"  - {finding}"
@@ -188,13 +192,13 @@ def _promises(outcome: Outcome) -> Iterator[str]:
             yield f"  - and {promise.left_out:,} more of this kind"
 
 
-def _examined(promise: Promise) -> str:
+def _examined(promise: PromiseResult) -> str:
     if promise.examines is None:
         return promise.name
-    return f"{promise.name}: {promise.examined:,} {_LOOKED_AT[promise.examines]}"
+    return f"{promise.name}: {promise.examined:,} {_COUNT_LABELS[promise.examines]}"
 
 
-def _what_to_do(diagnosis: Diagnosis, outcome: Outcome) -> Iterator[str]:
+def _what_to_do(diagnosis: Diagnosis, outcome: FaultRunResult) -> Iterator[str]:
     yield (
         f"**This must not happen.** Please report it: open an issue of Tidewheel with this report and the "
         f"histories, which are kept in {diagnosis.histories}: what each process of the sweep did and "
@@ -204,7 +208,7 @@ def _what_to_do(diagnosis: Diagnosis, outcome: Outcome) -> Iterator[str]:
     )
 
 
-def _recovery(outcome: Outcome) -> Iterator[str]:
+def _recovery(outcome: FaultRunResult) -> Iterator[str]:
     recovery = outcome.report.recovery
     worst = recovery.worst_after_lease
     if not recovery.orphans:
@@ -219,17 +223,17 @@ def _recovery(outcome: Outcome) -> Iterator[str]:
         left += f" Of {recovery.timed:,} it is known for certain when they ended."
     when = f"{formats.latency(worst)} after" if worst else "no later than"
     said = f"{left} The slowest job was found again {when} the end of its lease;"
-    said += f" promised is {NOTICE_SECONDS:g} s."
-    if worst > NOTICE_SECONDS and outcome.kept:
+    said += f" promised is {MAX_RECOVERY_SECONDS:g} s."
+    if worst > MAX_RECOVERY_SECONDS and outcome.promises_kept:
         said += " Nobody who asked for work was turned away meanwhile: workers, or the machine, were busy."
     yield said
 
 
-def _length(seconds: float) -> str:
+def _seconds_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else formats.duration(seconds)
 
 
-WIDEST: Final = 100
+MAX_LINE_WIDTH: Final = 100
 """Prose in longer lines is hard to read, whatever the terminal's width."""
 _STYLES: Final = (
     (("# Kept", "# Well"), "bold green"),
@@ -247,7 +251,7 @@ def print_report(lines: Sequence[str]) -> None:
     from rich.text import Text
 
     terminal = console()
-    width = min(terminal.width, WIDEST)
+    width = min(terminal.width, MAX_LINE_WIDTH)
     rows = 0
     for line in lines:
         text = _wrapped(line, width)

@@ -10,10 +10,10 @@ import click
 
 from tidewheel.admin.filters import JobFilters
 from tidewheel.cli.completion import task_names, topic_names
-from tidewheel.cli.formats import Moment
-from tidewheel.core.model import Shown, State
+from tidewheel.cli.formats import TimeType
+from tidewheel.core.model import DerivedState, State
 
-STATES: Final = [*map(str, State), *map(str, Shown)]
+STATES: Final = [*map(str, State), *map(str, DerivedState)]
 
 _OPTIONS: Final = (
     click.option("--topic", metavar="NAME", shell_complete=topic_names, help="Only jobs of this topic."),
@@ -34,13 +34,13 @@ _OPTIONS: Final = (
     click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id."),
     click.option(
         "--created-after",
-        type=Moment(ago=True),
+        type=TimeType(ago=True),
         metavar="TIME",
         help="Only jobs enqueued at or after this time: 2030-01-31T09:00Z, or 2h for two hours ago.",
     ),
     click.option(
         "--created-before",
-        type=Moment(ago=True),
+        type=TimeType(ago=True),
         metavar="TIME",
         help="Only jobs enqueued before this time, written the same way.",
     ),

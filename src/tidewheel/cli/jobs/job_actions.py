@@ -11,7 +11,7 @@ from uuid import UUID
 
 import click
 
-from tidewheel.admin.bulk_actions import Matched, why_left_alone
+from tidewheel.admin.bulk_actions import MatchCounts, explain_skipped
 from tidewheel.admin.filters import JobFilters, explain_times
 from tidewheel.admin.worker_info import MISSING_SECONDS
 from tidewheel.app import Tidewheel
@@ -19,34 +19,34 @@ from tidewheel.cli import error_output, formats
 from tidewheel.cli.jobs.filter_options import filter_options
 from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import examples, is_terminal, json_option, print_json, progress_bar
-from tidewheel.core.model import Shown, State
+from tidewheel.core.model import DerivedState, State
 from tidewheel.errors import JobNotFound, WrongState
 
-LOOK_SECONDS: Final = 0.2
+PROGRESS_SECONDS: Final = 0.2
 """How often the bar of a bulk action looks how many jobs are left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class JobAction:
     """Something to do with jobs, and how to say it."""
 
     name: str
-    done: str
+    past_tense: str
     states: tuple[State, ...]
     """Jobs in other states are refused; a filter without a state means these."""
-    shown: tuple[Shown, ...]
+    derived_states: tuple[DerivedState, ...]
     """The derived states that are part of those."""
-    one: Callable[[Tidewheel, UUID], Awaitable[Any]]
-    all: Callable[[Tidewheel, JobFilters, bool], Awaitable[int]]
+    act_on_one: Callable[[Tidewheel, UUID], Awaitable[Any]]
+    act_on_all: Callable[[Tidewheel, JobFilters, bool], Awaitable[int]]
     """The last argument: only jobs whose holder is gone; for take-back."""
 
     @property
-    def says(self) -> str:
+    def phrase(self) -> str:
         """Its name in a sentence."""
         return self.name.replace("-", " ")
 
 
-REQUEUE: Final = Verb(
+REQUEUE: Final = JobAction(
     "requeue",
     "requeued",
     (State.FAILED, State.CANCELLED),
@@ -54,33 +54,33 @@ REQUEUE: Final = Verb(
     lambda app, job_id: app.requeue(job_id),
     lambda app, filters, _: app.requeue_all(**filters),
 )
-CANCEL: Final = Verb(
+CANCEL: Final = JobAction(
     "cancel",
     "cancelled",
     (State.PENDING, State.RUNNING),
-    (Shown.DELAYED, Shown.RETRYING, Shown.BLOCKED, Shown.CLAIMED),
+    (DerivedState.DELAYED, DerivedState.RETRYING, DerivedState.BLOCKED, DerivedState.CLAIMED),
     lambda app, job_id: app.cancel(job_id),
     lambda app, filters, _: app.cancel_all(**filters),
 )
-TAKE_BACK: Final = Verb(
+TAKE_BACK: Final = JobAction(
     "take-back",
     "taken back",
     (State.RUNNING,),
-    (Shown.CLAIMED,),
+    (DerivedState.CLAIMED,),
     lambda app, job_id: app.take_back(job_id),
     lambda app, filters, lost: app.take_back_all(lost=lost, **filters),
 )
-DELETE: Final = Verb(
+DELETE: Final = JobAction(
     "delete",
     "deleted",
     (State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED),
-    (Shown.DELAYED, Shown.RETRYING, Shown.BLOCKED),
+    (DerivedState.DELAYED, DerivedState.RETRYING, DerivedState.BLOCKED),
     lambda app, job_id: app.delete(job_id),
     lambda app, filters, _: app.delete_all(**filters),
 )
 
 
-def _verb_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _action_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorated = target_options(command)
     decorated = json_option(decorated)
     decorated = click.option(
@@ -97,7 +97,7 @@ def _verb_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "tidewheel jobs requeue --where 'error:\"timed out\" age<1d'",
     )
 )
-@_verb_options
+@_action_options
 def requeue(**given: Any) -> None:
     """Run failed or cancelled jobs again, from their first attempt."""
     _change(REQUEUE, **given)
@@ -109,7 +109,7 @@ def requeue(**given: Any) -> None:
         "tidewheel jobs cancel --topic mail --created-before 2h",
     )
 )
-@_verb_options
+@_action_options
 def cancel(**given: Any) -> None:
     """Cancel pending jobs, and ask running ones to stop."""
     _change(CANCEL, **given)
@@ -124,7 +124,7 @@ def cancel(**given: Any) -> None:
     ),
 )
 @click.option("--lost", is_flag=True, help="Only jobs whose holder is gone: silent for 20 seconds.")
-@_verb_options
+@_action_options
 def take_back(**given: Any) -> None:
     """Take running jobs from their holders: they are pending again, and the attempt is not counted.
 
@@ -140,14 +140,14 @@ def take_back(**given: Any) -> None:
         "tidewheel jobs delete --state completed --created-before 7d --yes",
     )
 )
-@_verb_options
+@_action_options
 def delete(**given: Any) -> None:
     """Delete jobs that are not running, with all that belongs to them."""
     _change(DELETE, **given)
 
 
 def _change(
-    verb: Verb,
+    verb: JobAction,
     *,
     target: Target,
     job_ids: tuple[UUID, ...],
@@ -161,13 +161,13 @@ def _change(
         raise click.UsageError("ids and filters are both given; say which jobs in one way", context)
     if not job_ids and not filters and not lost:
         raise click.UsageError(
-            f"nothing says which jobs to {verb.says}; give ids, or filters such as --state failed", context
+            f"nothing says which jobs to {verb.phrase}; give ids, or filters such as --state failed", context
         )
     state = filters.get("state")
-    if state is not None and state not in (*verb.states, *verb.shown):
+    if state is not None and state not in (*verb.states, *verb.derived_states):
         raise click.UsageError(
-            f"--state {state} matches no job that can be {verb.done}; "
-            f"that is possible for {', '.join((*verb.states, *verb.shown))}",
+            f"--state {state} matches no job that can be {verb.past_tense}; "
+            f"that is possible for {', '.join((*verb.states, *verb.derived_states))}",
             context,
         )
     if job_ids:
@@ -176,22 +176,22 @@ def _change(
         _change_all(verb, target, filters, lost=lost, yes=yes, as_json=as_json)
 
 
-def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_json: bool) -> None:
+def _change_each(verb: JobAction, target: Target, job_ids: tuple[UUID, ...], *, as_json: bool) -> None:
     """Every id gets its own line; one that cannot be changed does not spoil the others."""
 
     async def change(app: Tidewheel) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = []
         for job_id in job_ids:
             try:
-                ended = await verb.one(app, job_id)
+                ended = await verb.act_on_one(app, job_id)
             except (JobNotFound, WrongState) as error:
-                error_output.say(str(error))
+                error_output.print_error(str(error))
                 answers.append({"id": str(job_id), "done": False, "code": error.code, "error": str(error)})
                 continue
             requested = ended is False  # only cancel of a running job
             answers.append({"id": str(job_id), "done": True} | ({"requested": True} if requested else {}))
             if not as_json:
-                what = "asked to stop" if requested else verb.done
+                what = "asked to stop" if requested else verb.past_tense
                 click.echo(f"{what} {job_id}")
         return answers
 
@@ -199,26 +199,26 @@ def _change_each(verb: Verb, target: Target, job_ids: tuple[UUID, ...], *, as_js
     if as_json:
         print_json(answers)
     if not all(answer["done"] for answer in answers):
-        click.get_current_context().exit(error_output.FAILED)
+        click.get_current_context().exit(error_output.EXIT_FAILED)
 
 
 def _change_all(
-    verb: Verb, target: Target, filters: JobFilters, *, lost: bool, yes: bool, as_json: bool
+    verb: JobAction, target: Target, filters: JobFilters, *, lost: bool, yes: bool, as_json: bool
 ) -> None:
     context = click.get_current_context()
     # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
     before, times = target.run(lambda app: preview(app, verb, filters, lost=lost))
     if before.total and not yes and not _confirmed(verb, before, times, context):
         click.echo("nothing was changed", err=True)
-        context.exit(error_output.FAILED)
+        context.exit(error_output.EXIT_FAILED)
     number = 0
     if before.total:
         number = target.run(lambda app: act_with_bar(app, verb, filters, before, lost=lost))
     if as_json:
-        print_json({verb.done.replace(" ", "_"): number, "left_alone": dict(before.left_alone)})
+        print_json({verb.past_tense.replace(" ", "_"): number, "left_alone": dict(before.left_alone)})
         return
-    click.echo(f"{verb.done} {formats.jobs(number)}")
-    if (reason := why_left_alone(verb.name, before.left_alone)) is not None:
+    click.echo(f"{verb.past_tense} {formats.job_count(number)}")
+    if (reason := explain_skipped(verb.name, before.left_alone)) is not None:
         click.echo(reason, err=True)
     if lost and not before.total:
         click.echo(
@@ -228,37 +228,39 @@ def _change_all(
         )
 
 
-def _confirmed(verb: Verb, count: Matched, times: list[tuple[str, str]], context: click.Context) -> bool:
-    number = formats.jobs(count.total) if count.exact else f"more than {formats.jobs(count.total)}"
+def _confirmed(
+    verb: JobAction, count: MatchCounts, times: list[tuple[str, str]], context: click.Context
+) -> bool:
+    number = formats.job_count(count.total) if count.exact else f"more than {formats.job_count(count.total)}"
     for term, meaning in times:
         click.echo(f"{term}: {meaning}", err=True)
     if not is_terminal(sys.stdin):
         raise click.UsageError(
-            f"this would {verb.says} {number}, and there is no terminal to ask on; add --yes to go ahead",
+            f"this would {verb.phrase} {number}, and there is no terminal to ask on; add --yes to go ahead",
             context,
         )
-    return click.confirm(f"{verb.says} {number}?", default=False, err=True)
+    return click.confirm(f"{verb.phrase} {number}?", default=False, err=True)
 
 
 async def preview(
-    app: Tidewheel, verb: Verb, filters: JobFilters, *, lost: bool
-) -> tuple[Matched, list[tuple[str, str]]]:
+    app: Tidewheel, verb: JobAction, filters: JobFilters, *, lost: bool
+) -> tuple[MatchCounts, list[tuple[str, str]]]:
     """Return how many jobs the verb would act on, and the moments that the filter means."""
     times = explain_times(filters, now=app.clock.now(), uuids=app.settings.tenant_uuids)
     return await app.bulk.matching(verb.name, filters, lost=lost), times
 
 
 async def act_with_bar(
-    app: Tidewheel, verb: Verb, filters: JobFilters, before: Matched, *, lost: bool = False
+    app: Tidewheel, verb: JobAction, filters: JobFilters, before: MatchCounts, *, lost: bool = False
 ) -> int:
     """Act, and meanwhile show how many of the jobs found at first are left."""
-    acting = asyncio.ensure_future(verb.all(app, filters, lost))
+    acting = asyncio.ensure_future(verb.act_on_all(app, filters, lost))
     try:
         with progress_bar() as bar:
             # More jobs than are counted exactly: the bar only pulses until the rest can be counted.
-            row = bar.add_task(f"{verb.says} jobs", total=before.total if before.exact else None)
+            row = bar.add_task(f"{verb.phrase} jobs", total=before.total if before.exact else None)
             while not bar.disable and not acting.done():
-                await asyncio.wait({acting}, timeout=LOOK_SECONDS)
+                await asyncio.wait({acting}, timeout=PROGRESS_SECONDS)
                 left = await app.bulk.matching(verb.name, filters, lost=lost)
                 if before.exact and left.exact:
                     bar.update(row, completed=max(0, before.total - left.total))

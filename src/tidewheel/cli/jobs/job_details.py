@@ -11,7 +11,7 @@ import click
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
 from tidewheel.cli.jobs import job_json
-from tidewheel.cli.jobs.job_list import tries
+from tidewheel.cli.jobs.job_list import attempts_text
 from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import STATE_STYLES, dump_json, json_option, print_json
 from tidewheel.client.job_handle import Job
@@ -20,11 +20,11 @@ from tidewheel.core.clock import MICROSECONDS
 from tidewheel.core.model import BodyFormat, Dependents, Relative
 from tidewheel.core.text_format import printable
 
-LABEL = 13
+LABEL_WIDTH = 13
 """Width of the column of names."""
-MOST_DEPENDENTS = 50
+MAX_DEPENDENTS = 50
 """Jobs that run after it which are told one by one."""
-MAX_OUTPUT = 100
+MAX_OUTPUT_LENGTH = 100
 """Most characters of a step's output; ``--json`` has all of it."""
 
 
@@ -41,21 +41,21 @@ def show(target: Target, job_id: UUID, as_json: bool) -> None:
 
     async def look(app: Tidewheel) -> tuple[Job[Any], Dependents, int]:
         job: Job[Any] = await app.get(job_id)
-        return job, await job.dependents(MOST_DEPENDENTS), app.clock.now()
+        return job, await job.dependents(MAX_DEPENDENTS), app.clock.now()
 
     job, dependents, now = target.run(look)
     if as_json:
-        print_json({**job_json.full(job), "dependents": job_json.dependents(dependents)})
+        print_json({**job_json.job_detail_json(job), "dependents": job_json.dependents_json(dependents)})
         return
     state = str(job.record.shown_state(now))
     click.echo(
         click.style(str(job.id), bold=True) + "  " + click.style(state, fg=_color(STATE_STYLES.get(state)))
     )
     for name, value in _facts(job):
-        click.echo(f"{name:{LABEL}}{printable(value)}")
+        click.echo(f"{name:{LABEL_WIDTH}}{printable(value)}")
     _heading("course")
-    for at, what in _course(job):
-        click.echo(f"{formats.moment(at):34}{formats.age(at, now):>8}  {printable(what)}")
+    for at, what in _timeline_lines(job):
+        click.echo(f"{formats.iso_time(at):34}{formats.relative_time(at, now):>8}  {printable(what)}")
     if job.attempts:
         _heading("errors")
         for attempt in job.attempts:
@@ -72,7 +72,7 @@ def show(target: Target, job_id: UUID, as_json: bool) -> None:
             _heading(name + (", however they end" if name == "after" and job.after_any else ""))
             click.echo("\n".join(_relative_lines(relatives)))
     if (more := dependents.total.total - len(dependents.jobs)) > 0:
-        click.echo(f"and {formats.jobs(more)} more" + ("" if dependents.total.exact else ", at least"))
+        click.echo(f"and {formats.job_count(more)} more" + ("" if dependents.total.exact else ", at least"))
     if job.steps:
         _heading("steps")
         click.echo("\n".join(_step_lines(job)))
@@ -84,7 +84,7 @@ def show(target: Target, job_id: UUID, as_json: bool) -> None:
 def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
     yield "task", job.task or "- (enqueued by a bare topic)"
     yield "topic", job.topic
-    yield "attempts", tries(job) if job.max_attempts is not None else f"{job.attempt} (unlimited)"
+    yield "attempts", attempts_text(job) if job.max_attempts is not None else f"{job.attempt} (unlimited)"
     yield "priority", str(job.priority)
     yield "timeout", "none" if job.timeout is None else formats.duration(job.timeout)
     yield "tenant", job.tenant
@@ -98,8 +98,8 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
     ):
         if value is not None:
             yield name, value
-    entries = headers.read(job.record.headers)
-    if (schedule := entries.get(headers.SCHEDULE)) is not None:
+    entries = headers.read_headers(job.record.headers)
+    if (schedule := entries.get(headers.SCHEDULE_HEADER)) is not None:
         moment = headers.fire_time(entries)
         yield "schedule", schedule if moment is None else f"{schedule}, for {moment.isoformat()}"
     yield "number", str(job.number)
@@ -114,10 +114,10 @@ def _facts(job: Job[Any]) -> Iterator[tuple[str, str]]:
     if job.cancel_requested:
         yield "cancel", "requested; its worker has been asked to stop"
     if job.record.blocked:
-        yield "blocked by", formats.jobs(job.record.blocked)
+        yield "blocked by", formats.job_count(job.record.blocked)
 
 
-def _course(job: Job[Any]) -> list[tuple[int, str]]:
+def _timeline_lines(job: Job[Any]) -> list[tuple[int, str]]:
     """What happened when, oldest first."""
     record = job.record
     events: list[tuple[int, str]] = [(record.created_at, "enqueued")]
@@ -157,7 +157,9 @@ def _step_lines(job: Job[Any]) -> Iterator[str]:
     for step in job.steps:
         output = dump_json(step.output, indent=None)
         shown = (
-            output if len(output) <= MAX_OUTPUT else f"{output[:MAX_OUTPUT]}… ({len(output):,} characters)"
+            output
+            if len(output) <= MAX_OUTPUT_LENGTH
+            else f"{output[:MAX_OUTPUT_LENGTH]}… ({len(output):,} characters)"
         )
         ran = f"{formats.duration(step.seconds):>7}  attempt {step.attempt}"
         yield f"{step.name:{width}}  {ran}  {shown}"
@@ -167,10 +169,10 @@ def _bodies(job: Job[Any]) -> Iterator[tuple[str, str]]:
     as_bytes = job.record.format is BodyFormat.BYTES
     yield (
         ("payload (bytes, base64)" if as_bytes else "payload"),
-        (job_json.payload_of(job) if as_bytes else dump_json(job.payload)),
+        (job_json.payload_json(job) if as_bytes else dump_json(job.payload)),
     )
     if job.record.result is not None:
-        yield "result", dump_json(job_json.result_of(job))
+        yield "result", dump_json(job_json.result_json(job))
     if job.record.checkpoint is not None:
         yield "checkpoint", dump_json(job.checkpoint)
 

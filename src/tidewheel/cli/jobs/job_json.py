@@ -11,7 +11,7 @@ from tidewheel.core import headers, payload
 from tidewheel.core.model import BodyFormat, Dependents, JobError, Relative
 
 
-def listed(job: Job[Any]) -> dict[str, Any]:
+def job_summary_json(job: Job[Any]) -> dict[str, Any]:
     """What a list knows of a job."""
     progress = job.progress
     return {
@@ -45,26 +45,26 @@ def listed(job: Job[Any]) -> dict[str, Any]:
     }
 
 
-def full(job: Job[Any]) -> dict[str, Any]:
+def job_detail_json(job: Job[Any]) -> dict[str, Any]:
     """A job with its bodies, errors and steps. A payload of bytes is base64, as ``format`` says."""
-    entries = headers.read(job.record.headers)
+    entries = headers.read_headers(job.record.headers)
     return {
-        **listed(job),
+        **job_summary_json(job),
         "format": str(job.record.format),
-        "payload": payload_of(job),
-        "result": result_of(job),
+        "payload": payload_json(job),
+        "result": result_json(job),
         "checkpoint": job.checkpoint,
         "error": job.error and _error(job.error),
         "attempts": [_attempt(attempt) for attempt in job.attempts],
         "steps": [_step(step) for step in job.steps],
         "after": [_relative(parent) for parent in job.after],
         "after_any": job.after_any,
-        "schedule": entries.get(headers.SCHEDULE),
+        "schedule": entries.get(headers.SCHEDULE_HEADER),
         "scheduled_for": _iso(headers.fire_time(entries)),
     }
 
 
-def dependents(found: Dependents) -> dict[str, Any]:
+def dependents_json(found: Dependents) -> dict[str, Any]:
     """The jobs that run after one, the first of them, and how many."""
     return {
         "items": [_relative(child) for child in found.jobs],
@@ -78,7 +78,7 @@ def _relative(relative: Relative) -> dict[str, Any]:
     return {"id": str(relative.job_id), "state": state and str(state), "waits": relative.waits}
 
 
-def payload_of(job: Job[Any]) -> Any:
+def payload_json(job: Job[Any]) -> Any:
     """The payload as JSON can carry it."""
     value = job.payload
     if job.record.format is BodyFormat.BYTES and value is not None:
@@ -86,7 +86,7 @@ def payload_of(job: Job[Any]) -> Any:
     return value
 
 
-def result_of(job: Job[Any]) -> Any:
+def result_json(job: Job[Any]) -> Any:
     """The stored result, plain: JSON whatever type the task's signature makes of it."""
     return None if job.record.result is None else payload.decode(job.record.result)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidewheel.admin.filters import JobFilters
-from tidewheel.app import DEFAULT_PAGE, LARGEST_PAGE, Tidewheel
+from tidewheel.app import Tidewheel
 from tidewheel.cli import error_output, formats
-from tidewheel.cli.formats import Duration
+from tidewheel.cli.formats import DurationType
 from tidewheel.cli.jobs import job_json
 from tidewheel.cli.jobs.filter_options import filter_options
-from tidewheel.cli.signals import ended_by_signals
+from tidewheel.cli.signals import cancel_on_signals
 from tidewheel.cli.target_options import Target, target_options
 from tidewheel.cli.terminal import (
     STATE_STYLES,
@@ -38,15 +38,16 @@ from tidewheel.cli.terminal import (
 )
 from tidewheel.client.job_handle import Job, JobPage
 from tidewheel.core.clock import MICROSECONDS, to_datetime
+from tidewheel.core.model import DEFAULT_PAGE, MAX_PAGE
 from tidewheel.core.text_format import printable
 from tidewheel.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SHORTEST_EVERY = 0.1
-LONGEST_EVERY = 3600.0
-WIDE = 110
+MIN_EVERY_SECONDS = 0.1
+MAX_EVERY_SECONDS = 3600.0
+WIDE_COLUMNS = 110
 """From this many columns on a terminal the table has room for the topic and for what is going on."""
 
 
@@ -67,7 +68,7 @@ WIDE = 110
     type=click.IntRange(1),
     default=DEFAULT_PAGE,
     show_default=True,
-    help=f"At most this many jobs; {LARGEST_PAGE} is the most a page has.",
+    help=f"At most this many jobs; {MAX_PAGE} is the most a page has.",
 )
 @click.option("--cursor", type=click.IntRange(0), help="Continue where an earlier page said it ended.")
 @click.option(
@@ -82,7 +83,7 @@ WIDE = 110
 )
 @click.option(
     "--every",
-    type=Duration(),
+    type=DurationType(),
     default="1s",
     show_default=True,
     metavar="DURATION",
@@ -123,7 +124,7 @@ def list_jobs(
     if as_json:
         print_json(
             {
-                "items": [job_json.listed(job) for job in page],
+                "items": [job_json.job_summary_json(job) for job in page],
                 "total": page.total,
                 "total_exact": page.total_exact,
                 "limit": page.limit,
@@ -146,18 +147,18 @@ def _check_watch(*, quiet: bool, paged: bool, every: float) -> None:
         raise click.UsageError("--watch shows jobs as they change, which ids alone do not tell", context)
     if paged:
         raise click.UsageError("--watch is about the newest jobs; leave --cursor and --offset out", context)
-    if not SHORTEST_EVERY <= every <= LONGEST_EVERY:
+    if not MIN_EVERY_SECONDS <= every <= MAX_EVERY_SECONDS:
         raise click.UsageError(
-            f"--every is {formats.duration(every)}; it can be from {formats.duration(SHORTEST_EVERY)} "
-            f"to {formats.duration(LONGEST_EVERY)}",
+            f"--every is {formats.duration(every)}; it can be from {formats.duration(MIN_EVERY_SECONDS)} "
+            f"to {formats.duration(MAX_EVERY_SECONDS)}",
             context,
         )
 
 
 def _print_page(page: JobPage[Job[Any]], now: int) -> None:
-    wide = is_wide()
-    rows = (list(cells(job, now, wide=wide)) for job in page)
-    print_table(columns(wide=wide), rows, empty="no jobs match")
+    wide = is_output_wide()
+    rows = (list(job_cells(job, now, wide=wide)) for job in page)
+    print_table(job_columns(wide=wide), rows, empty="no jobs match")
     # To stderr: a pipe gets jobs only, the person at the terminal hears that there is more.
     if page.partial and page.searched_back_to is not None:
         click.echo(
@@ -169,53 +170,53 @@ def _print_page(page: JobPage[Job[Any]], now: int) -> None:
         click.echo(f"{len(page):,} of {total}; the next page: --cursor {page.cursor}", err=True)
 
 
-def is_wide() -> bool:
+def is_output_wide() -> bool:
     """Whether there is room for everything: in a pipe there always is."""
-    return not is_terminal() or console().width >= WIDE
+    return not is_terminal() or console().width >= WIDE_COLUMNS
 
 
-def columns(*, wide: bool) -> list[Column]:
+def job_columns(*, wide: bool) -> list[Column]:
     """What is told of each job."""
-    told = [Column("id", keep=True), Column("state"), Column("task" if wide else "task or topic")]
+    told = [Column("id", keep_readable=True), Column("state"), Column("task" if wide else "task or topic")]
     told += [Column("topic")] if wide else []
     told += [Column("tries", "right"), Column("age" if is_terminal() else "created", "right")]
     return told + ([Column("detail")] if wide else [])
 
 
-def cells(job: Job[Any], now: int, *, wide: bool) -> Iterator[Cell]:
+def job_cells(job: Job[Any], now: int, *, wide: bool) -> Iterator[Cell]:
     """One job, in these columns."""
     record = job.record
     state = str(record.shown_state(now))
     yield Cell(str(job.id))
     yield Cell(state, style=STATE_STYLES.get(state, ""))
-    yield Cell(job.task or "-", plain=job.task) if wide else Cell(job.task or job.topic)
+    yield Cell(job.task or "-", plain_text=job.task) if wide else Cell(job.task or job.topic)
     if wide:
         yield Cell(job.topic)
-    yield Cell(tries(job))
-    yield Cell(formats.age(record.created_at, now), plain=formats.moment(record.created_at))
+    yield Cell(attempts_text(job))
+    yield Cell(formats.relative_time(record.created_at, now), plain_text=formats.iso_time(record.created_at))
     if wide:
-        yield _detail(job, state, now)
+        yield _state_detail(job, state, now)
 
 
-def tries(job: Job[Any]) -> str:
+def attempts_text(job: Job[Any]) -> str:
     """Attempts counted, of those it gets."""
     return f"{job.attempt}/{job.max_attempts}" if job.max_attempts is not None else str(job.attempt)
 
 
-def _detail(job: Job[Any], state: str, now: int) -> Cell:
+def _state_detail(job: Job[Any], state: str, now: int) -> Cell:
     """What is worth knowing of a job in this state."""
     record = job.record
-    due = formats.age(record.run_at, now)
+    due = formats.relative_time(record.run_at, now)
     match state:
         case "failed" | "cancelled":
             return Cell(job.error_summary or "", style="red" if state == "failed" else "")
         case "delayed":
-            return Cell(f"due {due}", plain=f"due {formats.moment(record.run_at)}")
+            return Cell(f"due {due}", plain_text=f"due {formats.iso_time(record.run_at)}")
         case "retrying":
             again = f"again {due}" if record.run_at > now else "due"
-            plain = f"again {formats.moment(record.run_at)}"
+            plain = f"again {formats.iso_time(record.run_at)}"
             error = f": {job.error_summary}" if job.error_summary else ""
-            return Cell(again + error, plain=plain + error)
+            return Cell(again + error, plain_text=plain + error)
         case "running" if job.progress is not None:
             message = f" {job.progress.message}" if job.progress.message else ""
             return Cell(f"{job.progress.percent:g} %{message}")
@@ -226,7 +227,7 @@ def _detail(job: Job[Any], state: str, now: int) -> Cell:
             return Cell("")
 
 
-LINES_BESIDE: Final = 3
+RESERVED_LINES: Final = 3
 """Of a screen: the title, the head of the table and the last line."""
 
 
@@ -235,18 +236,18 @@ async def watch_jobs(app: Tidewheel, filters: JobFilters, *, limit: int, every: 
     # Once by itself: what is wrong with a filter is said before a screen is taken.
     await app.jobs(limit=1, **filters)
     try:
-        with ended_by_signals():
+        with cancel_on_signals():
             if is_terminal() and not as_json:
-                await _screen(app, filters, limit, every)
+                await _watch_on_screen(app, filters, limit, every)
             else:
-                await _lines(app, filters, limit, every, as_json=as_json)
+                await _watch_as_lines(app, filters, limit, every, as_json=as_json)
     except asyncio.CancelledError:
         # Taken, and told so: or asyncio does not know a second Ctrl-C, while the store is closed, for one.
         if (running := asyncio.current_task()) is not None:
             running.uncancel()
 
 
-async def _screen(app: Tidewheel, filters: JobFilters, limit: int, every: float) -> None:
+async def _watch_on_screen(app: Tidewheel, filters: JobFilters, limit: int, every: float) -> None:
     """On the terminal's other screen: what was there before comes back afterwards."""
     from rich.live import Live
 
@@ -256,15 +257,15 @@ async def _screen(app: Tidewheel, filters: JobFilters, limit: int, every: float)
         while True:
             trouble = None
             try:
-                rows = max(1, min(limit, terminal.height - LINES_BESIDE))
+                rows = max(1, min(limit, terminal.height - RESERVED_LINES))
                 page = await app.jobs(limit=rows, **filters)
             except StoreUnavailable as error:
                 trouble = str(error)  # it may come back; what was seen last stays
-            live.update(_drawn(page, filters, app.clock.now(), trouble), refresh=True)
+            live.update(_render_page(page, filters, app.clock.now(), trouble), refresh=True)
             await asyncio.sleep(every)
 
 
-def _drawn(
+def _render_page(
     page: JobPage[Job[Any]] | None, filters: JobFilters, now: int, trouble: str | None
 ) -> RenderableType:
     from rich.console import Group
@@ -281,41 +282,43 @@ def _drawn(
     last.stylize("red" if trouble else "bright_black")
     if not page:
         return Group(title, Text("no jobs match" if page is not None else ""), last)
-    wide = is_wide()
-    rows = [list(cells(job, now, wide=wide)) for job in page]
-    return Group(title, make_table(columns(wide=wide), rows), last)
+    wide = is_output_wide()
+    rows = [list(job_cells(job, now, wide=wide)) for job in page]
+    return Group(title, make_table(job_columns(wide=wide), rows), last)
 
 
-async def _lines(app: Tidewheel, filters: JobFilters, limit: int, every: float, *, as_json: bool) -> None:
+async def _watch_as_lines(
+    app: Tidewheel, filters: JobFilters, limit: int, every: float, *, as_json: bool
+) -> None:
     """A line for each job there is, and again when it is new or has changed; the oldest first."""
     seen: dict[Any, tuple[object, ...]] = {}
     unreachable = False
     if not as_json:
-        click.echo("\t".join(column.title.upper() for column in columns(wide=True)))
+        click.echo("\t".join(column.title.upper() for column in job_columns(wide=True)))
     while True:
-        _refuse_deserted()
+        _check_stdout_open()
         try:
             page = await app.jobs(limit=limit, **filters)
             unreachable = False
         except StoreUnavailable as error:
             if not unreachable:
-                error_output.warn(f"{error}; going on when it is back")
+                error_output.print_warning(f"{error}; going on when it is back")
             unreachable = True
             await asyncio.sleep(every)
             continue
         now = app.clock.now()
         before, seen = seen, {}
         for job in reversed(page.items):
-            seen[job.id] = _news(job, now)
+            seen[job.id] = _change_key(job, now)
             if before.get(job.id) != seen[job.id]:
                 if as_json:
-                    click.echo(dump_json(job_json.listed(job), indent=None))
+                    click.echo(dump_json(job_json.job_summary_json(job), indent=None))
                 else:
-                    click.echo(plain_line(cells(job, now, wide=True)))
+                    click.echo(plain_line(job_cells(job, now, wide=True)))
         await asyncio.sleep(every)
 
 
-def _refuse_deserted() -> None:
+def _check_stdout_open() -> None:
     """Whoever only writes when there is news would never learn that nobody reads it (``| head -1``)."""
     if not hasattr(select, "poll"):
         return  # Windows
@@ -329,7 +332,7 @@ def _refuse_deserted() -> None:
         raise BrokenPipeError
 
 
-def _news(job: Job[Any], now: int) -> tuple[object, ...]:
+def _change_key(job: Job[Any], now: int) -> tuple[object, ...]:
     """What makes a job worth another line."""
     progress = job.progress and (job.progress.percent, job.progress.message, job.progress.stage)
     return job.record.shown_state(now), job.attempt, job.record.run_at, job.error_summary, progress

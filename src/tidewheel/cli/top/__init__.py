@@ -20,27 +20,27 @@ import click
 from tidewheel.app import Tidewheel
 from tidewheel.cli import formats
 from tidewheel.cli.target_options import Target, target_options
-from tidewheel.cli.terminal import examples, is_terminal, speaks_unicode
-from tidewheel.cli.top.renderer import Canvas, draw
-from tidewheel.cli.top.state import View
-from tidewheel.cli.top.state_poller import Lookout
-from tidewheel.cli.top.styled_text import rendered
-from tidewheel.cli.top.terminal_screen import Screen
-from tidewheel.core.urls import shown_url
+from tidewheel.cli.terminal import examples, is_terminal, supports_unicode
+from tidewheel.cli.top.renderer import Canvas, render
+from tidewheel.cli.top.state import TopState
+from tidewheel.cli.top.state_poller import StatePoller
+from tidewheel.cli.top.styled_text import render_line
+from tidewheel.cli.top.terminal_screen import TerminalScreen
+from tidewheel.core.urls import redact_url
 from tidewheel.worker.signals import stop_signals
 
 TICK_SECONDS: Final = 1.0
 """The clock goes on, also when the store says nothing."""
-KEY_SECONDS: Final = 0.1
+KEY_POLL_SECONDS: Final = 0.1
 """How often keys are asked for where they cannot announce themselves (Windows)."""
-SHORTEST_FRAME: Final = 0.05
+MIN_FRAME_SECONDS: Final = 0.05
 """Between two frames: who drags a window makes hundreds of sizes a second."""
-QUIT: Final = ("q", "Q", "\x03", "\x04")
-AGAIN: Final = "\x0c"
+QUIT_KEYS: Final = ("q", "Q", "\x03", "\x04")
+REDRAW_KEY: Final = "\x0c"
 """Ctrl-L."""
 
 
-async def watch(view: View, lookout: Lookout) -> None:
+async def run_live_view(view: TopState, lookout: StatePoller) -> None:
     """Show the view until q, Ctrl-C or another signal. The terminal is as before when this ends, however."""
     over, news = asyncio.Event(), asyncio.Event()
 
@@ -48,19 +48,19 @@ async def watch(view: View, lookout: Lookout) -> None:
         over.set()
         news.set()
 
-    screen = Screen()
+    screen = TerminalScreen()
     # Listening comes first: a signal that arrives while the screen is being taken must find it given back.
     with (
         stop_signals(end, enabled=True),
         _quiet_logs(),
         screen,
-        _signals(screen, end, news.set),
-        _keys(screen, end, news.set) as polled,
+        _handle_signals(screen, end, news.set),
+        _listen_for_keys(screen, end, news.set) as polled,
     ):
         looking = asyncio.ensure_future(lookout.run(news.set))
         looking.add_done_callback(lambda _: end())  # with an error, which is raised below
         try:
-            await _frames(screen, view, over, news, KEY_SECONDS if polled else TICK_SECONDS, end)
+            await _frames(screen, view, over, news, KEY_POLL_SECONDS if polled else TICK_SECONDS, end)
         except OSError:
             pass  # the terminal is gone, and with it everybody who looked
         finally:
@@ -70,57 +70,66 @@ async def watch(view: View, lookout: Lookout) -> None:
 
 
 async def _frames(
-    screen: Screen, view: View, over: asyncio.Event, news: asyncio.Event, tick: float, end: Callable[[], None]
+    screen: TerminalScreen,
+    view: TopState,
+    over: asyncio.Event,
+    news: asyncio.Event,
+    tick: float,
+    end: Callable[[], None],
 ) -> None:
     colour = "NO_COLOR" not in os.environ
     size = None
     while not over.is_set():
         news.clear()
         if size != (size := screen.size()):
-            screen.forget()
+            screen.invalidate()
         width, height = size
-        lines = draw(view, Canvas(width, height, unicode=speaks_unicode()), now=time.monotonic())
-        screen.draw([rendered(line, width, colour=colour) for line in lines])
-        await asyncio.sleep(SHORTEST_FRAME)
+        lines = render(view, Canvas(width, height, unicode=supports_unicode()), now=time.monotonic())
+        screen.draw([render_line(line, width, colour=colour) for line in lines])
+        await asyncio.sleep(MIN_FRAME_SECONDS)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), tick)
-        if tick == KEY_SECONDS:
-            _heed(screen, end, news.set)
+        if tick == KEY_POLL_SECONDS:
+            _handle_keys(screen, end, news.set)
 
 
-def _heed(screen: Screen, end: Callable[[], None], redraw: Callable[[], None]) -> None:
+def _handle_keys(screen: TerminalScreen, end: Callable[[], None], redraw: Callable[[], None]) -> None:
     try:
-        keys = screen.pressed()
+        keys = screen.read_keys()
     except OSError:
         end()
         return
-    if any(key in keys for key in QUIT):
+    if any(key in keys for key in QUIT_KEYS):
         end()
-    elif AGAIN in keys:
-        screen.forget()
+    elif REDRAW_KEY in keys:
+        screen.invalidate()
         redraw()
 
 
 @contextlib.contextmanager
-def _keys(screen: Screen, end: Callable[[], None], redraw: Callable[[], None]) -> Iterator[bool]:
+def _listen_for_keys(
+    screen: TerminalScreen, end: Callable[[], None], redraw: Callable[[], None]
+) -> Iterator[bool]:
     """Keys are heeded at once; True where the event loop cannot tell that there are any."""
-    if screen.keys is None:
+    if screen.key_descriptor is None:
         yield False
         return
     loop = asyncio.get_running_loop()
     try:
-        loop.add_reader(screen.keys, _heed, screen, end, redraw)
+        loop.add_reader(screen.key_descriptor, _handle_keys, screen, end, redraw)
     except (NotImplementedError, OSError):  # Windows; OSError: a descriptor that cannot be polled
         yield True
         return
     try:
         yield False
     finally:
-        loop.remove_reader(screen.keys)
+        loop.remove_reader(screen.key_descriptor)
 
 
 @contextlib.contextmanager
-def _signals(screen: Screen, end: Callable[[], None], redraw: Callable[[], None]) -> Iterator[None]:
+def _handle_signals(
+    screen: TerminalScreen, end: Callable[[], None], redraw: Callable[[], None]
+) -> Iterator[None]:
     """A closed window and SIGQUIT end it, a new size is drawn, Ctrl-Z gives the terminal back meanwhile."""
     loop = asyncio.get_running_loop()
 
@@ -156,9 +165,9 @@ def _quiet_logs() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-FASTEST: Final = 0.2
-SLOWEST: Final = 3600.0
-IN_A_PIPE: Final = (120, 24)
+MIN_EVERY_SECONDS: Final = 0.2
+MAX_EVERY_SECONDS: Final = 3600.0
+PIPE_SIZE: Final = (120, 24)
 """Columns of plain text that nobody's terminal limits, unless $COLUMNS does."""
 
 
@@ -171,7 +180,7 @@ IN_A_PIPE: Final = (120, 24)
 )
 @click.option(
     "--every",
-    type=formats.Duration(),
+    type=formats.DurationType(),
     default="1s",
     show_default=True,
     metavar="DURATION",
@@ -189,25 +198,27 @@ def top(ctx: click.Context, target: Target, every: float, once: bool, tenant: st
     q and Ctrl-C quit, Ctrl-L draws anew. What needs attention is said above; tidewheel why says what to do
     about it. While the store is away the last figures stay, and the last line says since when.
     """
-    if not FASTEST <= every <= SLOWEST:
+    if not MIN_EVERY_SECONDS <= every <= MAX_EVERY_SECONDS:
         raise click.BadParameter(
-            f"{every:g} s is out of range; give {FASTEST:g} s to {SLOWEST:g} s", ctx, param_hint="--every"
+            f"{every:g} s is out of range; give {MIN_EVERY_SECONDS:g} s to {MAX_EVERY_SECONDS:g} s",
+            ctx,
+            param_hint="--every",
         )
 
-    async def look(app: Tidewheel) -> View:
-        view = View(shown_url(app.settings.url), _store_name(app), every)
-        lookout = Lookout(app, view, tenant)
+    async def look(app: Tidewheel) -> TopState:
+        view = TopState(redact_url(app.settings.url), _store_name(app), every)
+        lookout = StatePoller(app, view, tenant)
         if once or not is_terminal():
-            await lookout.once()
+            await lookout.poll_once()
         else:
-            await watch(view, lookout)
+            await run_live_view(view, lookout)
         return view
 
     view = target.run(look)
     if once or not is_terminal():
-        canvas = Canvas(shutil.get_terminal_size(IN_A_PIPE).columns, None, unicode=speaks_unicode())
-        for line in draw(view, canvas, now=time.monotonic()):
-            click.echo(rendered(line, canvas.width, colour=False).rstrip())
+        canvas = Canvas(shutil.get_terminal_size(PIPE_SIZE).columns, None, unicode=supports_unicode())
+        for line in render(view, canvas, now=time.monotonic()):
+            click.echo(render_line(line, canvas.width, colour=False).rstrip())
 
 
 def _store_name(app: Tidewheel) -> str:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidewheel.admin.reports.answers import Severity
-from tidewheel.admin.reports.queue_snapshot import Glance
+from tidewheel.admin.reports.queue_snapshot import QueueSnapshot
 from tidewheel.admin.reports.stuck_jobs import lane_name
 from tidewheel.cli import formats
-from tidewheel.cli.top.state import View
-from tidewheel.cli.top.styled_text import Line, Piece, cut, left, right
+from tidewheel.cli.top.state import TopState
+from tidewheel.cli.top.styled_text import Line, StyledPiece, align_left, align_right, truncate
 from tidewheel.core.clock import (
     MICROSECONDS,
     seconds_to_microseconds,
@@ -21,19 +21,19 @@ from tidewheel.core.clock import (
 )
 from tidewheel.core.model import JobRecord
 
-SPARKS: Final = "▁▂▃▄▅▆▇█"
-MOST_ALARMS: Final = 2
-SILENT_SECONDS: Final = 3.0
+SPARK_CHARACTERS: Final = "▁▂▃▄▅▆▇█"
+MAX_ALARMS: Final = 2
+STALE_POLL_SECONDS: Final = 3.0
 """An answer that takes longer is worth a word."""
-OLD_SECONDS: Final = 1.5
+STALE_DETAILS_SECONDS: Final = 1.5
 """What is so much older than the counts beside it says so."""
-TALL: Final = 20
+MIN_TALL_ROWS: Final = 20
 """From so many rows on there is room for the line of bars and for blank lines."""
-WIDE: Final = 60
+MIN_WIDE_COLUMNS: Final = 60
 """From so many columns on there is room for what can wait."""
-BAR: Final = 10
-NARROWEST_NAME: Final = 12
-WIDEST_NAME: Final = 40
+PROGRESS_BAR_WIDTH: Final = 10
+MIN_NAME_WIDTH: Final = 12
+MAX_NAME_WIDTH: Final = 40
 _ALARM_STYLES: Final = {Severity.CRITICAL: "alarm", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 
 
@@ -56,14 +56,14 @@ class _Topic:
     paused: str
 
 
-def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = None) -> list[Line]:
+def render(view: TopState, canvas: Canvas, *, now: float, clock: datetime | None = None) -> list[Line]:
     """The whole screen, exactly as high as the canvas; ``now`` is monotonic."""
     glance, width = view.glance, canvas.width
     lines = [_title(view, width, clock or datetime.now(UTC))]
     if glance is None:
-        lines.append([Piece(view.trouble or "looking at the store for the first time…", "dim")])
-        return _filled(lines, view, canvas, now)
-    tall = canvas.height is None or canvas.height >= TALL
+        lines.append([StyledPiece(view.error or "looking at the store for the first time…", "dim")])
+        return _fill_height(lines, view, canvas, now)
+    tall = canvas.height is None or canvas.height >= MIN_TALL_ROWS
     lines += [_counts(view, glance, width), _rates(view, glance)]
     if tall and canvas.height is not None and canvas.unicode:
         lines.append(_history(view, width))
@@ -84,17 +84,17 @@ def draw(view: View, canvas: Canvas, *, now: float, clock: datetime | None = Non
         drawn = sorted((0, 2, 1)[: max(0, room // 2)])
         wanted = [wish if place in drawn else 0 for place, wish in enumerate(wanted)]
         room -= len(drawn)
-    shares = wanted if room is None else share(room, wanted)
+    shares = wanted if room is None else share_rows(room, wanted)
     spaced = room is None or room - sum(shares) >= len(sections)
     for (head, rows, empty), room in zip(sections, shares, strict=True):
         if room < 1:
             continue
         lines += [[], head] if spaced else [head]
-        lines += rows[:room] or [[Piece(f"  {empty}", "dim")]]
-    return _filled(lines, view, canvas, now)
+        lines += rows[:room] or [[StyledPiece(f"  {empty}", "dim")]]
+    return _fill_height(lines, view, canvas, now)
 
 
-def share(room: int, wanted: Sequence[int]) -> list[int]:
+def share_rows(room: int, wanted: Sequence[int]) -> list[int]:
     """Rows for each, as evenly as their wishes allow; what one does not need the others get."""
     shares = [0] * len(wanted)
     while room > 0:
@@ -107,7 +107,7 @@ def share(room: int, wanted: Sequence[int]) -> list[int]:
     return shares
 
 
-def _filled(lines: list[Line], view: View, canvas: Canvas, now: float) -> list[Line]:
+def _fill_height(lines: list[Line], view: TopState, canvas: Canvas, now: float) -> list[Line]:
     """With the last line at the bottom."""
     if canvas.height is None:
         return lines
@@ -119,18 +119,22 @@ def _filled(lines: list[Line], view: View, canvas: Canvas, now: float) -> list[L
 # -- the lines above ----------------------------------------------------------------------------------------
 
 
-def _title(view: View, width: int, clock: datetime) -> Line:
+def _title(view: TopState, width: int, clock: datetime) -> Line:
     name = " tidewheel top "
     time = f" {clock:%H:%M:%S} UTC "
     about = f" {view.url}  {view.store}"
-    return [Piece(name, "head"), left(about, max(0, width - len(name) - len(time))), Piece(time, "head")]
+    return [
+        StyledPiece(name, "head"),
+        align_left(about, max(0, width - len(name) - len(time))),
+        StyledPiece(time, "head"),
+    ]
 
 
-def _counts(view: View, glance: Glance, width: int) -> Line:
+def _counts(view: TopState, glance: QueueSnapshot, width: int) -> Line:
     stats = glance.stats
     due = max(0, stats.pending - stats.delayed)
     pieces = [*_figure(due, "due", "yellow"), *_figure(stats.running, "running", "cyan")]
-    if width >= WIDE:
+    if width >= MIN_WIDE_COLUMNS:
         pieces += _figure(stats.delayed, "delayed", "blue")
     pieces += _figure(stats.failed, "failed", "red")
     missing = sum(worker.missing for worker in view.workers)
@@ -140,17 +144,17 @@ def _counts(view: View, glance: Glance, width: int) -> Line:
         pieces += _figure(missing, "missing", "alarm")
     if stats.oldest_due_at is not None:
         waited = formats.duration(max(0.0, (glance.now - stats.oldest_due_at) / MICROSECONDS))
-        pieces += [Piece(" oldest "), Piece(waited, "bold")]
+        pieces += [StyledPiece(" oldest "), StyledPiece(waited, "bold")]
     return pieces
 
 
-def _figure(number: int, name: str, style: str, *, always: bool = False) -> list[Piece]:
-    return [Piece(f" {number:,}", style if number or always else "dim"), Piece(f" {name} ")]
+def _figure(number: int, name: str, style: str, *, always: bool = False) -> list[StyledPiece]:
+    return [StyledPiece(f" {number:,}", style if number or always else "dim"), StyledPiece(f" {name} ")]
 
 
-def _rates(view: View, glance: Glance) -> Line:
+def _rates(view: TopState, glance: QueueSnapshot) -> Line:
     rates, stats = view.rates.overall, glance.stats
-    pieces: list[Piece] = []
+    pieces: list[StyledPiece] = []
     for name, shown, style in (
         ("enqueued", "in", "bold"),
         ("completed", "done", "green"),
@@ -158,10 +162,10 @@ def _rates(view: View, glance: Glance) -> Line:
         ("retried", "retried", "magenta"),
     ):
         rate = rates.get(name)
-        pieces += [Piece(f" {shown} "), Piece(f"{_rate(rate)}/s ", style if rate else "dim")]
+        pieces += [StyledPiece(f" {shown} "), StyledPiece(f"{_rate(rate)}/s ", style if rate else "dim")]
     if stats.run_time.count:
-        pieces += [Piece(" p95: run "), Piece(formats.duration(stats.run_time.p95), "bold")]
-        pieces += [Piece(", wait "), Piece(formats.duration(stats.wait_time.p95), "bold")]
+        pieces += [StyledPiece(" p95: run "), StyledPiece(formats.duration(stats.run_time.p95), "bold")]
+        pieces += [StyledPiece(", wait "), StyledPiece(formats.duration(stats.wait_time.p95), "bold")]
     return pieces
 
 
@@ -171,40 +175,43 @@ def _rate(rate: float | None) -> str:
     return f"{rate:,.0f}" if rate >= 9.95 or rate == 0 else f"{rate:.1f}"
 
 
-def _history(view: View, width: int) -> Line:
+def _history(view: TopState, width: int) -> Line:
     """Completed a second since this began, the newest at the right end."""
     room = max(0, width - 10)
     samples = list(view.history)[-room:] if room else []
     top = max([*samples, 0.0]) or 1.0
     bars = "".join(
-        SPARKS[min(len(SPARKS) - 1, int(rate / top * len(SPARKS)))] if rate else " " for rate in samples
+        SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(rate / top * len(SPARK_CHARACTERS)))]
+        if rate
+        else " "
+        for rate in samples
     )
-    return [Piece(" done/s "), Piece(bars.rjust(room), "green")]
+    return [StyledPiece(" done/s "), StyledPiece(bars.rjust(room), "green")]
 
 
-def _alarms(view: View, width: int) -> Iterator[Line]:
+def _alarms(view: TopState, width: int) -> Iterator[Line]:
     attention = view.attention
     if attention is None:
         return
     found = [finding for finding in attention.findings if finding.severity is not Severity.INFO]
     if not found:
-        yield [Piece(f" nothing needs attention{_as_of(view)}", "green")]
+        yield [StyledPiece(f" nothing needs attention{_as_of(view)}", "green")]
         return
-    for finding in found[:MOST_ALARMS]:
+    for finding in found[:MAX_ALARMS]:
         title = f" {finding.severity}: {finding.title}"
-        more = "" if not finding.jobs else f" ({formats.jobs(finding.jobs)})"
-        yield [Piece(cut(title + more, width), _ALARM_STYLES[finding.severity])]
-    more_found = len(found) - MOST_ALARMS + attention.more
+        more = "" if not finding.jobs else f" ({formats.job_count(finding.jobs)})"
+        yield [StyledPiece(truncate(title + more, width), _ALARM_STYLES[finding.severity])]
+    more_found = len(found) - MAX_ALARMS + attention.more
     if more_found > 0:
-        yield [Piece(f" and {more_found:,} more{_as_of(view)}: tidewheel why", "dim")]
+        yield [StyledPiece(f" and {more_found:,} more{_as_of(view)}: tidewheel why", "dim")]
     else:
-        yield [Piece(f" what to do{_as_of(view)}: tidewheel why", "dim")]
+        yield [StyledPiece(f" what to do{_as_of(view)}: tidewheel why", "dim")]
 
 
 # -- topics -------------------------------------------------------------------------------------------------
 
 
-def _topics(glance: Glance) -> list[_Topic]:
+def _topics(glance: QueueSnapshot) -> list[_Topic]:
     due: dict[str, int] = {}
     for lane in glance.lanes:
         due[lane.topic] = due.get(lane.topic, 0) + lane.due
@@ -237,16 +244,20 @@ _TOPIC_NUMBERS: Final = sum(size for _, size in _TOPIC_COLUMNS)
 
 
 def _name_width(width: int) -> int:
-    return min(WIDEST_NAME, max(NARROWEST_NAME, width - _TOPIC_NUMBERS))
+    return min(MAX_NAME_WIDTH, max(MIN_NAME_WIDTH, width - _TOPIC_NUMBERS))
 
 
 def _topic_head(width: int) -> Line:
     room = _name_width(width)
-    titles = [right(title, size, "head") for title, size in _TOPIC_COLUMNS]
-    return [left(" TOPIC", room, "head"), *titles, left("", max(0, width - room - _TOPIC_NUMBERS), "head")]
+    titles = [align_right(title, size, "head") for title, size in _TOPIC_COLUMNS]
+    return [
+        align_left(" TOPIC", room, "head"),
+        *titles,
+        align_left("", max(0, width - room - _TOPIC_NUMBERS), "head"),
+    ]
 
 
-def _topic_line(topic: _Topic, view: View, width: int) -> Line:
+def _topic_line(topic: _Topic, view: TopState, width: int) -> Line:
     rates = view.rates.topics.get(topic.name, {})
     sizes = [size for _, size in _TOPIC_COLUMNS]
     cells = (
@@ -260,10 +271,10 @@ def _topic_line(topic: _Topic, view: View, width: int) -> Line:
         (f"{topic.failed:,}", "red" if topic.failed else "dim"),
     )
     room = _name_width(width)
-    name = left(f" {topic.name}" + (f" ({topic.paused})" if topic.paused else ""), room)
+    name = align_left(f" {topic.name}" + (f" ({topic.paused})" if topic.paused else ""), room)
     return [
-        Piece(name.text, "yellow" if topic.paused else ""),
-        *(right(text, size, style) for (text, style), size in zip(cells, sizes, strict=True)),
+        StyledPiece(name.text, "yellow" if topic.paused else ""),
+        *(align_right(text, size, style) for (text, style), size in zip(cells, sizes, strict=True)),
     ]
 
 
@@ -271,15 +282,15 @@ def _topic_line(topic: _Topic, view: View, width: int) -> Line:
 
 
 def _job_width(width: int) -> int:
-    return min(WIDEST_NAME, max(NARROWEST_NAME, width // 3))
+    return min(MAX_NAME_WIDTH, max(MIN_NAME_WIDTH, width // 3))
 
 
 def _head(name: str, columns: str, width: int) -> Line:
     room = _job_width(width)
-    return [left(name, room, "head"), left(columns, max(0, width - room), "head")]
+    return [align_left(name, room, "head"), align_left(columns, max(0, width - room), "head")]
 
 
-def _running_head(glance: Glance, width: int) -> Line:
+def _running_head(glance: QueueSnapshot, width: int) -> Line:
     name = f" RUNNING {glance.stats.running:,}, by age"
     return _head(name, "     FOR  TRY  PROGRESS", width)
 
@@ -290,38 +301,38 @@ def _running_line(job: JobRecord, now: int, canvas: Canvas) -> Line:
     tries = f"{job.attempt}/{job.max_attempts}" if job.max_attempts is not None else str(job.attempt)
     ended = job.leased_until is not None and job.leased_until <= now
     pieces = [
-        left(f" {lane_name(job.topic, job.task)}", _job_width(canvas.width)),
-        right(formats.duration(seconds), 8, "cyan"),
-        right(tries, 5, "magenta" if job.attempt > 1 else "dim"),
-        Piece("  "),
+        align_left(f" {lane_name(job.topic, job.task)}", _job_width(canvas.width)),
+        align_right(formats.duration(seconds), 8, "cyan"),
+        align_right(tries, 5, "magenta" if job.attempt > 1 else "dim"),
+        StyledPiece("  "),
     ]
     if ended:
-        return [*pieces, Piece("its lease is over: its worker is gone", "alarm")]
+        return [*pieces, StyledPiece("its lease is over: its worker is gone", "alarm")]
     if job.cancel_requested:
-        pieces.append(Piece("asked to stop ", "yellow"))
+        pieces.append(StyledPiece("asked to stop ", "yellow"))
     progress = job.progress
     if progress is None:
         where = "on" if job.started_at is not None else "claimed by"
-        return [*pieces, Piece(f"{where} {job.worker}" if job.worker else "", "dim")]
+        return [*pieces, StyledPiece(f"{where} {job.worker}" if job.worker else "", "dim")]
     said = ": ".join(part for part in (progress.stage, progress.message) if part)
     return [
         *pieces,
-        Piece(_bar(progress.percent, canvas), "cyan"),
-        Piece(f" {progress.percent:3.0f} % "),
-        Piece(said),
+        StyledPiece(_bar(progress.percent, canvas), "cyan"),
+        StyledPiece(f" {progress.percent:3.0f} % "),
+        StyledPiece(said),
     ]
 
 
 def _bar(percent: float, canvas: Canvas) -> str:
-    done = round(BAR * min(100.0, max(0.0, percent)) / 100)
+    done = round(PROGRESS_BAR_WIDTH * min(100.0, max(0.0, percent)) / 100)
     full, empty = ("━", "─") if canvas.unicode else ("#", ".")
-    return full * done + empty * (BAR - done)
+    return full * done + empty * (PROGRESS_BAR_WIDTH - done)
 
 
 # -- failures -----------------------------------------------------------------------------------------------
 
 
-def _failed_head(view: View, glance: Glance, width: int) -> Line:
+def _failed_head(view: TopState, glance: QueueSnapshot, width: int) -> Line:
     """Of what stands below it: the counts above may be of a later moment."""
     found = view.failed
     if found is None:
@@ -331,41 +342,41 @@ def _failed_head(view: View, glance: Glance, width: int) -> Line:
     return _head(f" FAILED {found.jobs:,}{more}{groups}", f"    JOBS LAST  ERROR{_as_of(view)}", width)
 
 
-def _as_of(view: View) -> str:
+def _as_of(view: TopState) -> str:
     """That what is shown is older than the counts, where it is."""
-    age = view.closer_age
-    if view.glance is None or age < OLD_SECONDS:
+    age = view.details_age
+    if view.glance is None or age < STALE_DETAILS_SECONDS:
         return ""
     return f", as of {to_datetime(view.glance.now - seconds_to_microseconds(age)):%H:%M:%S}"
 
 
-def _failed_lines(view: View, now: int, width: int) -> Iterator[Line]:
+def _failed_lines(view: TopState, now: int, width: int) -> Iterator[Line]:
     groups = [] if view.failed is None else list(view.failed.groups)
     groups.sort(key=lambda group: group.last_failed_at, reverse=True)
     for group in groups:
         failed_at = to_microseconds(group.last_failed_at)
         fresh = now - failed_at < 60 * MICROSECONDS
         yield [
-            left(f" {lane_name(group.topic, group.task)}", _job_width(width)),
-            right(f"{group.jobs:,}", 8, "red"),
-            right(formats.age(min(failed_at, now), now), 5, "alarm" if fresh else ""),
-            Piece("  "),
-            Piece(group.sample, "red" if fresh else ""),
+            align_left(f" {lane_name(group.topic, group.task)}", _job_width(width)),
+            align_right(f"{group.jobs:,}", 8, "red"),
+            align_right(formats.relative_time(min(failed_at, now), now), 5, "alarm" if fresh else ""),
+            StyledPiece("  "),
+            StyledPiece(group.sample, "red" if fresh else ""),
         ]
 
 
 # -- the line below -----------------------------------------------------------------------------------------
 
 
-def _footer(view: View, canvas: Canvas, now: float) -> Line:
-    if view.trouble is not None:
+def _footer(view: TopState, canvas: Canvas, now: float) -> Line:
+    if view.error is not None:
         seen = "" if view.glance is None else f"; figures of {to_datetime(view.glance.now):%H:%M:%S}"
-        since = formats.duration(max(0.0, now - view.trouble_since))
-        text = f" q quits   no answer from the store for {since}{seen}: {view.trouble}"
-        return [Piece(cut(text, canvas.width), "alarm")]
-    silent = now - view.seen_at
-    if silent > max(SILENT_SECONDS, view.every * 2, view.took_seconds * 10):
+        since = formats.duration(max(0.0, now - view.error_since))
+        text = f" q quits   no answer from the store for {since}{seen}: {view.error}"
+        return [StyledPiece(truncate(text, canvas.width), "alarm")]
+    silent = now - view.polled_at
+    if silent > max(STALE_POLL_SECONDS, view.every * 2, view.poll_seconds * 10):
         text = f" q quits   the store has not answered for {formats.duration(silent)}"
-        return [Piece(cut(text, canvas.width), "yellow")]
-    took = f"the store answered in {formats.duration(view.took_seconds)}"
-    return [Piece(cut(f" q quits   every {view.every:g} s   {took}", canvas.width), "dim")]
+        return [StyledPiece(truncate(text, canvas.width), "yellow")]
+    took = f"the store answered in {formats.duration(view.poll_seconds)}"
+    return [StyledPiece(truncate(f" q quits   every {view.every:g} s   {took}", canvas.width), "dim")]

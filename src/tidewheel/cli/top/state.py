@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidewheel.admin.reports.answers import Attention, FailedJobs
-from tidewheel.admin.reports.queue_snapshot import Glance
+from tidewheel.admin.reports.queue_snapshot import QueueSnapshot
 from tidewheel.admin.worker_info import WorkerInfo
-from tidewheel.core.model import MinuteStats
-from tidewheel.core.reports import TaskStats
+from tidewheel.core.reports import MinuteStats, TaskStats
 
-NAMES = ("enqueued", "completed", "failed", "retried")
+COUNTED_EVENTS = ("enqueued", "completed", "failed", "retried")
 
-Happened = dict[tuple[str, int], dict[str, int]]
+MinuteCounts = dict[tuple[str, int], dict[str, int]]
 """By topic (``""`` is all of them) and minute."""
 
 
@@ -34,16 +33,16 @@ class Rates:
 NO_RATES = Rates({}, {})
 
 
-class Meter:
+class RateMeter:
     """Compares each look with the one before."""
 
     def __init__(self) -> None:
-        self._before: Happened | None = None
+        self._before: MinuteCounts | None = None
         self._taken = 0.0
 
-    def measure(self, glance: Glance, taken: float) -> Rates | None:
+    def measure(self, glance: QueueSnapshot, taken: float) -> Rates | None:
         """The rates since the last call, ``taken`` being monotonic seconds; None the first time."""
-        happened = _happened(glance)
+        happened = _minute_counts(glance)
         before, since = self._before, taken - self._taken
         if before is not None and since <= 0:
             return None
@@ -53,15 +52,15 @@ class Meter:
         sums: dict[str, dict[str, float]] = {}
         for (topic, minute), now in happened.items():
             then = before.get((topic, minute), {})
-            of_topic = sums.setdefault(topic, dict.fromkeys(NAMES, 0.0))
-            for name in NAMES:
+            of_topic = sums.setdefault(topic, dict.fromkeys(COUNTED_EVENTS, 0.0))
+            for name in COUNTED_EVENTS:
                 of_topic[name] += max(0, now[name] - then.get(name, 0)) / since
-        overall = sums.pop("", dict.fromkeys(NAMES, 0.0))
+        overall = sums.pop("", dict.fromkeys(COUNTED_EVENTS, 0.0))
         return Rates(overall, sums)
 
 
-def _happened(glance: Glance) -> Happened:
-    happened: Happened = {}
+def _minute_counts(glance: QueueSnapshot) -> MinuteCounts:
+    happened: MinuteCounts = {}
     _add(happened, "", glance.stats.series)
     for lane in glance.lanes:
         _add(happened, lane.topic, _series(lane))
@@ -72,19 +71,19 @@ def _series(lane: TaskStats) -> Iterable[MinuteStats]:
     return () if lane.activity is None else lane.activity.series
 
 
-def _add(happened: Happened, topic: str, series: Iterable[MinuteStats]) -> None:
+def _add(happened: MinuteCounts, topic: str, series: Iterable[MinuteStats]) -> None:
     for minute in series:
-        numbers = happened.setdefault((topic, minute.minute), dict.fromkeys(NAMES, 0))
-        for name in NAMES:
+        numbers = happened.setdefault((topic, minute.minute), dict.fromkeys(COUNTED_EVENTS, 0))
+        for name in COUNTED_EVENTS:
             numbers[name] += getattr(minute, name)
 
 
-MOST_SAMPLES: Final = 300
+MAX_SAMPLES: Final = 300
 """Of the line of bars; a wider terminal is rare."""
 
 
 @dataclass(slots=True)
-class View:
+class TopState:
     """Everything a screen shows; whoever looks at the store puts it here."""
 
     url: str
@@ -92,25 +91,25 @@ class View:
     store: str
     """name and version"""
     every: float
-    glance: Glance | None = None
+    glance: QueueSnapshot | None = None
     rates: Rates = NO_RATES
-    history: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    history: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     """completed a second, oldest first"""
     attention: Attention | None = None
     failed: FailedJobs | None = None
     workers: Sequence[WorkerInfo] = ()
-    closer_at: float = 0.0
+    details_at: float = 0.0
     """when attention, failures and workers were looked at, monotonic"""
-    took_seconds: float = 0.0
+    poll_seconds: float = 0.0
     """the last look at the store"""
-    seen_at: float = 0.0
+    polled_at: float = 0.0
     """when that was, monotonic"""
-    trouble: str | None = None
+    error: str | None = None
     """why the last look failed"""
-    trouble_since: float = 0.0
+    error_since: float = 0.0
     """monotonic"""
 
     @property
-    def closer_age(self) -> float:
+    def details_age(self) -> float:
         """By how many seconds those are older than the counts they stand beside."""
-        return max(0.0, self.seen_at - self.closer_at)
+        return max(0.0, self.polled_at - self.details_at)

@@ -25,17 +25,17 @@ STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StyledPiece:
     """Some text in one style."""
 
     text: str
     style: str = ""
 
 
-Line = Sequence[Piece]
+Line = Sequence[StyledPiece]
 
 
-def columns_of(text: str) -> int:
+def display_width(text: str) -> int:
     """How many columns it takes: wide characters are two, marks on another one none."""
     if text.isascii():
         return len(text)
@@ -44,14 +44,14 @@ def columns_of(text: str) -> int:
     )
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """The text in at most so many columns; that something is missing is said by its last character."""
     text = printable(text)
-    if columns_of(text) <= width:
+    if display_width(text) <= width:
         return text
     taken, used = [], 0
     for character in text:
-        wide = columns_of(character)
+        wide = display_width(character)
         if used + wide > width - 1:
             break
         taken.append(character)
@@ -59,24 +59,24 @@ def cut(text: str, width: int) -> str:
     return "".join(taken) + ("…" if width > 0 else "")
 
 
-def left(text: str, width: int, style: str = "") -> Piece:
+def align_left(text: str, width: int, style: str = "") -> StyledPiece:
     """In so many columns, filled up on the right."""
-    shown = cut(text, width)
-    return Piece(shown + " " * (width - columns_of(shown)), style)
+    shown = truncate(text, width)
+    return StyledPiece(shown + " " * (width - display_width(shown)), style)
 
 
-def right(text: str, width: int, style: str = "") -> Piece:
+def align_right(text: str, width: int, style: str = "") -> StyledPiece:
     """In so many columns, filled up on the left."""
-    shown = cut(text, width)
-    return Piece(" " * (width - columns_of(shown)) + shown, style)
+    shown = truncate(text, width)
+    return StyledPiece(" " * (width - display_width(shown)) + shown, style)
 
 
-def rendered(line: Line, width: int, *, colour: bool) -> str:
+def render_line(line: Line, width: int, *, colour: bool) -> str:
     """A line of at most so many columns; with control sequences if it may have ``colour``."""
     parts, room = [], width
     for piece in line:
-        text = cut(piece.text, room)
-        room -= columns_of(text)
+        text = truncate(piece.text, room)
+        room -= display_width(text)
         code = STYLES[piece.style]
         parts.append(f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text)
     return "".join(parts)

@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+ENTER_SCREEN: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 """The other screen, no cursor, no wrapping at the right edge, nothing on it."""
-LEAVE: Final = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+LEAVE_SCREEN: Final = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 BEGIN_FRAME: Final = "\x1b[?2026h"
 END_FRAME: Final = "\x1b[?2026l"
 """Terminals that know these show a frame at once; others pass over them."""
-SMALLEST: Final = (20, 4)
+MIN_SIZE: Final = (20, 4)
 
 
-class Screen:
+class TerminalScreen:
     """A terminal in our hands while inside."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Screen:
         self._entered = False
 
     @property
-    def keys(self) -> int | None:
+    def key_descriptor(self) -> int | None:
         """The descriptor on which keys arrive; None where nobody can press any."""
         return self._in
 
@@ -46,7 +46,7 @@ class Screen:
         except OSError:
             size = shutil.get_terminal_size()
         columns, rows = size.columns or 80, size.lines or 24
-        return max(SMALLEST[0], columns), max(SMALLEST[1], rows)
+        return max(MIN_SIZE[0], columns), max(MIN_SIZE[1], rows)
 
     def __enter__(self) -> Self:
         self.enter()
@@ -60,9 +60,9 @@ class Screen:
     def enter(self) -> None:
         """Take the terminal."""
         self._entered = True  # before the first byte: whatever happens from here on is undone
-        self._take_keys()
-        self.forget()
-        self._write(ENTER)
+        self._capture_keyboard()
+        self.invalidate()
+        self._write(ENTER_SCREEN)
 
     def leave(self) -> None:
         """Give it back as it was. Harmless the second time."""
@@ -70,13 +70,13 @@ class Screen:
             return
         self._entered = False
         try:
-            self._write(LEAVE)
+            self._write(LEAVE_SCREEN)
         except OSError:
             pass  # it is gone, and with it what was to be put right
         finally:
-            self._give_keys_back()
+            self._restore_keyboard()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Draw everything the next time: the size has changed, or somebody else wrote here."""
         self._shown = []
 
@@ -103,7 +103,7 @@ class Screen:
 
     if sys.platform == "win32":
 
-        def pressed(self) -> str:
+        def read_keys(self) -> str:
             """The keys pressed since the last call."""
             import msvcrt
 
@@ -112,15 +112,15 @@ class Screen:
                 keys += msvcrt.getwch()
             return keys
 
-        def _take_keys(self) -> None:
+        def _capture_keyboard(self) -> None:
             os.system("")  # noqa: S605, S607 - lets the console understand control sequences
 
-        def _give_keys_back(self) -> None:
+        def _restore_keyboard(self) -> None:
             pass
 
     else:
 
-        def pressed(self) -> str:
+        def read_keys(self) -> str:
             """The keys pressed since the last call. Raises ``OSError`` when the terminal is gone."""
             if self._in is None or not select.select([self._in], [], [], 0)[0]:
                 return ""
@@ -129,7 +129,7 @@ class Screen:
                 raise OSError("the terminal was closed")
             return data.decode("utf-8", "replace")
 
-        def _take_keys(self) -> None:
+        def _capture_keyboard(self) -> None:
             """Keys come one by one and are not shown; Ctrl-C still is a signal, Ctrl-S no longer a trap."""
             if self._in is None:
                 return
@@ -142,7 +142,7 @@ class Screen:
             mode[0] &= ~termios.IXON
             termios.tcsetattr(self._in, termios.TCSANOW, mode)
 
-        def _give_keys_back(self) -> None:
+        def _restore_keyboard(self) -> None:
             if self._in is None or self._before is None:
                 return
             import termios

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tidewheel.client.drivers.base import AsyncBorrowed, Borrowed
-from tidewheel.stores.external_transaction import Ask, Visit
+from tidewheel.client.drivers.base import AsyncExternalConnection, ExternalConnection
+from tidewheel.stores.external_transaction import PgStatement, SqliteCall
 
 
-class Sqlite3(Borrowed):
+class Sqlite3Connection(ExternalConnection):
     """A ``sqlite3.Connection``."""
 
     def __init__(self, connection: Any) -> None:
@@ -28,11 +28,11 @@ class Sqlite3(Borrowed):
     def dialect(self) -> str:
         return "sqlite"
 
-    def visit(self, visit: Visit) -> Any:
+    def call_sqlite(self, visit: SqliteCall) -> Any:
         return visit.work(self._connection)
 
 
-class Aiosqlite(AsyncBorrowed):
+class AiosqliteConnection(AsyncExternalConnection):
     """An ``aiosqlite.Connection``: a thread that has one of the standard library's."""
 
     def __init__(self, connection: Any) -> None:
@@ -42,20 +42,20 @@ class Aiosqlite(AsyncBorrowed):
     def dialect(self) -> str:
         return "sqlite"
 
-    async def visit(self, visit: Visit) -> Any:
-        return await on_its_thread(self._connection, visit)
+    async def call_sqlite(self, visit: SqliteCall) -> Any:
+        return await run_on_connection_thread(self._connection, visit)
 
 
-async def on_its_thread(connection: Any, visit: Visit) -> Any:
+async def run_on_connection_thread(connection: Any, visit: SqliteCall) -> Any:
     """There is no public way to have more than one statement done at a time."""
     return await connection._execute(visit.work, connection._conn)
 
 
-_NOTHING = "SELECT 1"
+_NOOP_STATEMENT = "SELECT 1"
 """A statement like any other, with which SQLAlchemy begins its transaction."""
 
 
-class SqlalchemyConnection(Borrowed):
+class SqlalchemyConnection(ExternalConnection):
     """A ``SqlalchemyConnection``."""
 
     def __init__(self, connection: Any) -> None:
@@ -65,15 +65,15 @@ class SqlalchemyConnection(Borrowed):
     def dialect(self) -> str:
         return str(self._connection.dialect.name)
 
-    def ask(self, question: Ask) -> Any:
-        return self._connection.execute(*_asked(question)).scalar()
+    def run_statement(self, question: PgStatement) -> Any:
+        return self._connection.execute(*_statement_text(question)).scalar()
 
-    def visit(self, visit: Visit) -> Any:
-        return _visit(self._connection, visit)
+    def call_sqlite(self, visit: SqliteCall) -> Any:
+        return _call_sqlite(self._connection, visit)
 
 
-class Session(Borrowed):
-    """A ``Session``, or a ``scoped_session``; the connection of its default engine."""
+class SqlalchemySession(ExternalConnection):
+    """A ``SqlalchemySession``, or a ``scoped_session``; the connection of its default engine."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -82,15 +82,15 @@ class Session(Borrowed):
     def dialect(self) -> str:
         return str(self._session.get_bind().dialect.name)
 
-    def ask(self, question: Ask) -> Any:
-        return self._session.connection().execute(*_asked(question)).scalar()
+    def run_statement(self, question: PgStatement) -> Any:
+        return self._session.connection().execute(*_statement_text(question)).scalar()
 
-    def visit(self, visit: Visit) -> Any:
-        return _visit(self._session.connection(), visit)
+    def call_sqlite(self, visit: SqliteCall) -> Any:
+        return _call_sqlite(self._session.connection(), visit)
 
 
-class AsyncConnection(AsyncBorrowed):
-    """An ``AsyncConnection``."""
+class AsyncSqlalchemyConnection(AsyncExternalConnection):
+    """An ``AsyncSqlalchemyConnection``."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -99,15 +99,15 @@ class AsyncConnection(AsyncBorrowed):
     def dialect(self) -> str:
         return str(self._connection.dialect.name)
 
-    async def ask(self, question: Ask) -> Any:
-        return (await self._connection.execute(*_asked(question))).scalar()
+    async def run_statement(self, question: PgStatement) -> Any:
+        return (await self._connection.execute(*_statement_text(question))).scalar()
 
-    async def visit(self, visit: Visit) -> Any:
-        return await _visit_async(self._connection, visit)
+    async def call_sqlite(self, visit: SqliteCall) -> Any:
+        return await _call_sqlite_async(self._connection, visit)
 
 
-class AsyncSession(AsyncBorrowed):
-    """An ``AsyncSession``, or an ``async_scoped_session``."""
+class AsyncSqlalchemySession(AsyncExternalConnection):
+    """An ``AsyncSqlalchemySession``, or an ``async_scoped_session``."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -116,32 +116,32 @@ class AsyncSession(AsyncBorrowed):
     def dialect(self) -> str:
         return str(self._session.get_bind().dialect.name)
 
-    async def ask(self, question: Ask) -> Any:
+    async def run_statement(self, question: PgStatement) -> Any:
         connection = await self._session.connection()  # SQLModel wants no execute of its sessions
-        return (await connection.execute(*_asked(question))).scalar()
+        return (await connection.execute(*_statement_text(question))).scalar()
 
-    async def visit(self, visit: Visit) -> Any:
-        return await _visit_async(await self._session.connection(), visit)
+    async def call_sqlite(self, visit: SqliteCall) -> Any:
+        return await _call_sqlite_async(await self._session.connection(), visit)
 
 
-def _visit(connection: Any, visit: Visit) -> Any:
-    connection.exec_driver_sql(_NOTHING)
+def _call_sqlite(connection: Any, visit: SqliteCall) -> Any:
+    connection.exec_driver_sql(_NOOP_STATEMENT)
     driver = connection.connection.driver_connection
-    with _its_errors(connection.dialect):
+    with _as_sqlalchemy_errors(connection.dialect):
         if hasattr(driver, "_execute"):  # aiosqlite's, inside of run_sync
-            return sys.modules["sqlalchemy.util"].await_only(on_its_thread(driver, visit))
+            return sys.modules["sqlalchemy.util"].await_only(run_on_connection_thread(driver, visit))
         return visit.work(driver)
 
 
-async def _visit_async(connection: Any, visit: Visit) -> Any:
-    await connection.exec_driver_sql(_NOTHING)
+async def _call_sqlite_async(connection: Any, visit: SqliteCall) -> Any:
+    await connection.exec_driver_sql(_NOOP_STATEMENT)
     driver = (await connection.get_raw_connection()).driver_connection
-    with _its_errors(connection.dialect):
-        return await on_its_thread(driver, visit)
+    with _as_sqlalchemy_errors(connection.dialect):
+        return await run_on_connection_thread(driver, visit)
 
 
 @contextlib.contextmanager
-def _its_errors(dialect: Any) -> Iterator[None]:
+def _as_sqlalchemy_errors(dialect: Any) -> Iterator[None]:
     """SQLAlchemy's errors, as of any statement: nobody who uses it looks for the driver's."""
     errors = dialect.dbapi.Error
     try:
@@ -151,13 +151,13 @@ def _its_errors(dialect: Any) -> Iterator[None]:
         raise made from error
 
 
-def _asked(question: Ask) -> tuple[Any, dict[str, str]]:
-    return sys.modules["sqlalchemy"].text(question.spoken(":tidewheel_text")), {
+def _statement_text(question: PgStatement) -> tuple[Any, dict[str, str]]:
+    return sys.modules["sqlalchemy"].text(question.with_placeholder(":tidewheel_text")), {
         "tidewheel_text": question.text
     }
 
 
-class _Blocking(Borrowed):
+class _BlockingPgConnection(ExternalConnection):
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
@@ -166,7 +166,7 @@ class _Blocking(Borrowed):
         return "postgresql"
 
 
-class _Awaiting(AsyncBorrowed):
+class _AsyncPgConnection(AsyncExternalConnection):
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
@@ -175,35 +175,35 @@ class _Awaiting(AsyncBorrowed):
         return "postgresql"
 
 
-class Asyncpg(_Awaiting):
+class AsyncpgConnection(_AsyncPgConnection):
     """An ``asyncpg.Connection``, or what its pool gives out."""
 
-    async def ask(self, question: Ask) -> Any:
-        return await self._connection.fetchval(question.spoken("$1"), question.text)
+    async def run_statement(self, question: PgStatement) -> Any:
+        return await self._connection.fetchval(question.with_placeholder("$1"), question.text)
 
 
-class Psycopg(_Blocking):
+class PsycopgConnection(_BlockingPgConnection):
     """A ``psycopg.Connection``."""
 
-    def ask(self, question: Ask) -> Any:
+    def run_statement(self, question: PgStatement) -> Any:
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=sys.modules["psycopg.rows"].tuple_row) as cursor:
-            cursor.execute(question.spoken("%s"), (question.text,))
-            return first(cursor.fetchone())
+            cursor.execute(question.with_placeholder("%s"), (question.text,))
+            return first_value(cursor.fetchone())
 
 
-class PsycopgAsync(_Awaiting):
+class PsycopgAsyncConnection(_AsyncPgConnection):
     """A ``psycopg.AsyncConnection``."""
 
-    async def ask(self, question: Ask) -> Any:
+    async def run_statement(self, question: PgStatement) -> Any:
         psycopg = sys.modules["psycopg"]
         plain = sys.modules["psycopg.rows"].tuple_row
         async with psycopg.AsyncCursor(self._connection, row_factory=plain) as cursor:
-            await cursor.execute(question.spoken("%s"), (question.text,))
-            return first(await cursor.fetchone())
+            await cursor.execute(question.with_placeholder("%s"), (question.text,))
+            return first_value(await cursor.fetchone())
 
 
-class Psycopg2(_Blocking):
+class Psycopg2Connection(_BlockingPgConnection):
     """A ``psycopg2`` connection."""
 
     def __init__(self, connection: Any) -> None:
@@ -215,11 +215,11 @@ class Psycopg2(_Blocking):
             )
         super().__init__(connection)
 
-    def ask(self, question: Ask) -> Any:
+    def run_statement(self, question: PgStatement) -> Any:
         plain = sys.modules["psycopg2.extensions"].cursor
         with self._connection.cursor(cursor_factory=plain) as cursor:
-            cursor.execute(question.spoken("%s"), (question.text,))
-            return first(cursor.fetchone())
+            cursor.execute(question.with_placeholder("%s"), (question.text,))
+            return first_value(cursor.fetchone())
 
 
 _PLACEHOLDERS: Final = {
@@ -231,35 +231,35 @@ _PLACEHOLDERS: Final = {
 }
 
 
-class Pg8000(_Blocking):
+class Pg8000Connection(_BlockingPgConnection):
     """A ``pg8000`` connection with cursors."""
 
-    def ask(self, question: Ask) -> Any:
+    def run_statement(self, question: PgStatement) -> Any:
         cursor = self._connection.cursor()
         # Its users choose how they write parameters: for all cursors of pg8000.dbapi, or for one of pg8000's.
         style = getattr(cursor, "paramstyle", None) or sys.modules["pg8000.dbapi"].paramstyle
         said = {"said": question.text} if style in ("named", "pyformat") else (question.text,)
         try:
-            cursor.execute(question.spoken(_PLACEHOLDERS[style]), said)
-            return first(cursor.fetchone())
+            cursor.execute(question.with_placeholder(_PLACEHOLDERS[style]), said)
+            return first_value(cursor.fetchone())
         finally:
             cursor.close()
 
 
-class Pg8000Native(_Blocking):
+class Pg8000NativeConnection(_BlockingPgConnection):
     """A ``pg8000.native`` connection."""
 
-    def ask(self, question: Ask) -> Any:
-        rows = self._connection.run(question.spoken(":said"), said=question.text)
-        return first(rows[0]) if rows else None
+    def run_statement(self, question: PgStatement) -> Any:
+        rows = self._connection.run(question.with_placeholder(":said"), said=question.text)
+        return first_value(rows[0]) if rows else None
 
 
-def first(row: Any) -> Any:
+def first_value(row: Any) -> Any:
     """The one value of a row; None without a row."""
     return None if row is None else row[0]
 
 
-class DjangoConnection(Borrowed):
+class DjangoConnection(ExternalConnection):
     """In ``atomic()`` part of its transaction; in autocommit, which is Django's default, at once."""
 
     def __init__(self, connection: Any) -> None:
@@ -269,12 +269,12 @@ class DjangoConnection(Borrowed):
     def dialect(self) -> str:
         return str(self._connection.vendor)
 
-    def ask(self, question: Ask) -> Any:
+    def run_statement(self, question: PgStatement) -> Any:
         with self._connection.cursor() as cursor:
-            cursor.execute(question.spoken("%s"), [question.text])
-            return first(cursor.fetchone())
+            cursor.execute(question.with_placeholder("%s"), [question.text])
+            return first_value(cursor.fetchone())
 
-    def visit(self, visit: Visit) -> Any:
+    def call_sqlite(self, visit: SqliteCall) -> Any:
         connection = self._connection
         connection.ensure_connection()
         connection.validate_thread_sharing()

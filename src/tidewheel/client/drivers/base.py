@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
 from tidewheel.errors import StoreError
-from tidewheel.stores.external_transaction import Ask, Visit, Work
+from tidewheel.stores.external_transaction import PgStatement, SqliteCall, TransactionSteps
 
 T = TypeVar("T")
 
-_NOT_THERE = frozenset({"3F000", "42883", "42P01"})
+_UNDEFINED_SQLSTATES = frozenset({"3F000", "42883", "42P01"})
 """How PostgreSQL says that it has no such schema, function or table."""
 
 
-class Borrowed(ABC):
+class ExternalConnection(ABC):
     """A connection whose calls block."""
 
     @property
@@ -22,15 +22,15 @@ class Borrowed(ABC):
     def dialect(self) -> str:
         """``sqlite``, ``postgresql``, or the name of what Tidewheel cannot use."""
 
-    def ask(self, question: Ask) -> Any:
+    def run_statement(self, question: PgStatement) -> Any:
         """On PostgreSQL: say a text, get one back."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to PostgreSQL")
 
-    def visit(self, visit: Visit) -> Any:
+    def call_sqlite(self, visit: SqliteCall) -> Any:
         """On SQLite: do something with the connection itself."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to SQLite")
 
-    def carry_out(self, work: Work[T]) -> T:
+    def run_steps(self, work: TransactionSteps[T]) -> T:
         """All of it, on the thread of the caller."""
         answer = None
         while True:
@@ -39,13 +39,17 @@ class Borrowed(ABC):
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             try:
-                answer = self.ask(request) if isinstance(request, Ask) else self.visit(request)
+                answer = (
+                    self.run_statement(request)
+                    if isinstance(request, PgStatement)
+                    else self.call_sqlite(request)
+                )
             except Exception as error:
-                raise_if_not_there(error)
+                raise_if_not_migrated(error)
                 raise
 
 
-class AsyncBorrowed(ABC):
+class AsyncExternalConnection(ABC):
     """A connection whose calls are awaited."""
 
     @property
@@ -53,15 +57,15 @@ class AsyncBorrowed(ABC):
     def dialect(self) -> str:
         """``sqlite``, ``postgresql``, or the name of what Tidewheel cannot use."""
 
-    async def ask(self, question: Ask) -> Any:
+    async def run_statement(self, question: PgStatement) -> Any:
         """On PostgreSQL: say a text, get one back."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to PostgreSQL")
 
-    async def visit(self, visit: Visit) -> Any:
+    async def call_sqlite(self, visit: SqliteCall) -> Any:
         """On SQLite: do something with the connection itself."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to SQLite")
 
-    async def carry_out(self, work: Work[T]) -> T:
+    async def run_steps(self, work: TransactionSteps[T]) -> T:
         """All of it, on the caller's event loop."""
         answer = None
         while True:
@@ -70,15 +74,19 @@ class AsyncBorrowed(ABC):
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             try:
-                answer = await (self.ask(request) if isinstance(request, Ask) else self.visit(request))
+                answer = await (
+                    self.run_statement(request)
+                    if isinstance(request, PgStatement)
+                    else self.call_sqlite(request)
+                )
             except Exception as error:
-                raise_if_not_there(error)
+                raise_if_not_migrated(error)
                 raise
 
 
-def raise_if_not_there(error: Exception) -> None:
+def raise_if_not_migrated(error: Exception) -> None:
     """Other errors are the driver's own: code that tries again after some of them has to know them."""
-    if _sqlstate(error) in _NOT_THERE:
+    if _sqlstate(error) in _UNDEFINED_SQLSTATES:
         raise StoreError(
             f"this connection sees no Tidewheel ({error}); run tidewheel migrate there, look whether it is "
             "the app's database and schema, and whether its role may use that schema"

@@ -7,21 +7,21 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidewheel.access import document_pages
-from tidewheel.access.caller import SYSTEM
-from tidewheel.client.sync.portal import Twin
+from tidewheel.access.caller import SYSTEM_CALLER
+from tidewheel.client.sync.portal import BlockingWrapper
 
 if TYPE_CHECKING:
     from tidewheel.access.access_control import Access
     from tidewheel.access.api_keys import ApiKey, NewApiKey
-    from tidewheel.access.audit_log import Audit, AuditLine, AuditPage
+    from tidewheel.access.audit_log import AuditLine, AuditLog, AuditPage
     from tidewheel.access.caller import Caller
     from tidewheel.access.credentials import Explanation
     from tidewheel.access.sessions import Session
     from tidewheel.access.superusers import Superuser
 
 
-class BlockingAudit(Twin["Audit"]):
-    """Blocking twin of :class:`~tidewheel.access.audit_log.Audit`."""
+class BlockingAuditLog(BlockingWrapper["AuditLog"]):
+    """Blocking twin of :class:`~tidewheel.access.audit_log.AuditLog`."""
 
     def record(self, *lines: AuditLine) -> None:
         """Write lines about completed actions, at most 1,000 at once; kept for ``audit_retention``.
@@ -33,7 +33,7 @@ class BlockingAudit(Twin["Audit"]):
     def lines(
         self,
         *,
-        limit: int = document_pages.DEFAULT_PAGE,
+        limit: int = document_pages.DEFAULT_PAGE_SIZE,
         cursor: str | None = None,
         target: str | None = None,
         actor: str | None = None,
@@ -49,13 +49,13 @@ class BlockingAudit(Twin["Audit"]):
         )
 
 
-class BlockingAccess(Twin["Access"]):
+class BlockingAccess(BlockingWrapper["Access"]):
     """Blocking twin of :class:`~tidewheel.access.access_control.Access`."""
 
     @property
-    def audit(self) -> BlockingAudit:
+    def audit(self) -> BlockingAuditLog:
         """Who did what."""
-        return BlockingAudit(self._inner.audit, self._portal)
+        return BlockingAuditLog(self._inner.audit, self._portal)
 
     def authenticate(self, *, bearer: str | None = None, cookie: str | None = None) -> Caller:
         """Who showed this: an API key or a token, or else the value of the session's cookie.
@@ -108,7 +108,7 @@ class BlockingAccess(Twin["Access"]):
         user_id: str | None = None,
         service_id: str | None = None,
         expires: float | timedelta | None = None,
-        by: Caller = SYSTEM,
+        by: Caller = SYSTEM_CALLER,
         address: str | None = None,
     ) -> NewApiKey:
         """Make an API key. Its text is in the answer, and nowhere else ever again.
@@ -130,17 +130,23 @@ class BlockingAccess(Twin["Access"]):
         )
 
     def keys(
-        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None
+        self, *, limit: int = document_pages.DEFAULT_PAGE_SIZE, cursor: str | None = None
     ) -> tuple[list[ApiKey], str | None]:
         """The keys, newest first, and the cursor of the next page; revoked and expired ones for a month."""
         return self._portal.run(self._inner.keys, limit=limit, cursor=cursor)
 
-    def revoke_key(self, key_id: str, *, by: Caller = SYSTEM, address: str | None = None) -> ApiKey:
+    def revoke_key(self, key_id: str, *, by: Caller = SYSTEM_CALLER, address: str | None = None) -> ApiKey:
         """End a key: here at once, in other processes within a second. It cannot be undone."""
         return self._portal.run(self._inner.revoke_key, key_id, by=by, address=address)
 
     def create_superuser(
-        self, name: str, password: str, *, new: bool = False, by: Caller = SYSTEM, address: str | None = None
+        self,
+        name: str,
+        password: str,
+        *,
+        new: bool = False,
+        by: Caller = SYSTEM_CALLER,
+        address: str | None = None,
     ) -> None:
         """Make a superuser, or give the one there is another password, which ends all its sessions.
 
@@ -149,7 +155,7 @@ class BlockingAccess(Twin["Access"]):
         self._portal.run(self._inner.create_superuser, name, password, new=new, by=by, address=address)
 
     def change_password(
-        self, name: str, password: str, *, by: Caller = SYSTEM, address: str | None = None
+        self, name: str, password: str, *, by: Caller = SYSTEM_CALLER, address: str | None = None
     ) -> None:
         """Give a superuser another password, which ends all its sessions."""
         self._portal.run(self._inner.change_password, name, password, by=by, address=address)
@@ -159,13 +165,13 @@ class BlockingAccess(Twin["Access"]):
         return self._portal.run(self._inner.has_superuser, name)
 
     def superusers(
-        self, *, limit: int = document_pages.DEFAULT_PAGE, cursor: str | None = None
+        self, *, limit: int = document_pages.DEFAULT_PAGE_SIZE, cursor: str | None = None
     ) -> tuple[list[Superuser], str | None]:
         """Those that are stored, newest first; not the one of the setting ``superuser``."""
         return self._portal.run(self._inner.superusers, limit=limit, cursor=cursor)
 
     def remove_superuser(
-        self, name: str, *, keep_last: bool = False, by: Caller = SYSTEM, address: str | None = None
+        self, name: str, *, keep_last: bool = False, by: Caller = SYSTEM_CALLER, address: str | None = None
     ) -> None:
         """Forget a superuser, which ends its sessions.
 

@@ -10,8 +10,10 @@ from uuid import UUID
 from tidewheel.client.sync.blocking_access import BlockingAccess
 from tidewheel.client.sync.blocking_jobs import BlockingJob
 from tidewheel.client.sync.blocking_queue import BlockingQueue
-from tidewheel.client.sync.portal import AppTwin, Twin
-from tidewheel.core.payload import AS_IT_WAS
+from tidewheel.client.sync.portal import BlockingAppBase, BlockingWrapper
+from tidewheel.core.clock import HOUR
+from tidewheel.core.model import DEFAULT_PAGE
+from tidewheel.core.payload import UNCHANGED
 
 if TYPE_CHECKING:
     from tidewheel.admin.filters import JobFilters
@@ -26,13 +28,13 @@ if TYPE_CHECKING:
         StuckJobs,
     )
     from tidewheel.admin.reports.questions import Questions
-    from tidewheel.admin.topic_controls import Limiting
+    from tidewheel.admin.topic_controls import TopicLimitControls
     from tidewheel.admin.worker_info import WorkerInfo
     from tidewheel.app import Tidewheel
     from tidewheel.client.job_handle import JobPage
-    from tidewheel.core.cron import When
-    from tidewheel.core.model import Count, Stats, TopicStats
-    from tidewheel.core.reports import TaskStats
+    from tidewheel.core.cron import Timing
+    from tidewheel.core.model import Count
+    from tidewheel.core.reports import Stats, TaskStats, TopicStats
     from tidewheel.core.topic_limits import TopicLimits
     from tidewheel.schedules.manager import Schedules
     from tidewheel.schedules.schedule import Schedule
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from tidewheel.tasks.task import Task
 
 
-class BlockingQuestions(Twin["Questions"]):
+class BlockingQuestions(BlockingWrapper["Questions"]):
     """Blocking twin of :class:`~tidewheel.admin.reports.questions.Questions`."""
 
     def outstanding(self, *, tenant: str | None = None) -> Outstanding:
@@ -48,7 +50,7 @@ class BlockingQuestions(Twin["Questions"]):
         return self._portal.run(self._inner.outstanding, tenant=tenant)
 
     def failed(
-        self, *, window: float | timedelta = 3600.0, limit: int = 50, **filters: Unpack[JobFilters]
+        self, *, window: float | timedelta = HOUR, limit: int = 50, **filters: Unpack[JobFilters]
     ) -> FailedJobs:
         """What failed and why: failed jobs that match, grouped by task and error, the largest groups first.
 
@@ -91,8 +93,8 @@ class BlockingQuestions(Twin["Questions"]):
         return self._portal.run(self._inner.last_hour, tenant=tenant)
 
 
-class BlockingLimiting(Twin["Limiting"]):
-    """Blocking twin of :class:`~tidewheel.admin.topic_controls.Limiting`."""
+class BlockingTopicLimitControls(BlockingWrapper["TopicLimitControls"]):
+    """Blocking twin of :class:`~tidewheel.admin.topic_controls.TopicLimitControls`."""
 
     def set(self, topic: str, limits: TopicLimits) -> None:
         """Limit this topic from now on, in place of the limits it has."""
@@ -120,14 +122,14 @@ class BlockingLimiting(Twin["Limiting"]):
         return self._portal.run(self._inner.remove, topic)
 
 
-class BlockingSchedules(Twin["Schedules"]):
+class BlockingSchedules(BlockingWrapper["Schedules"]):
     """Blocking twin of :class:`~tidewheel.schedules.manager.Schedules`."""
 
     def create(
         self,
         name: str,
         task_or_topic: str | Task[..., Any],
-        when: When,
+        when: Timing,
         payload: Any = None,
         *,
         replace: bool = False,
@@ -168,7 +170,7 @@ class BlockingSchedules(Twin["Schedules"]):
         self._portal.run(self._inner.delete, name)
 
 
-class BlockingTidewheel(AppTwin["Tidewheel"]):
+class BlockingTidewheel(BlockingAppBase["Tidewheel"]):
     """Blocking twin of :class:`~tidewheel.app.Tidewheel`."""
 
     def ping(self) -> None:
@@ -229,7 +231,7 @@ class BlockingTidewheel(AppTwin["Tidewheel"]):
         self,
         job_id: UUID | str,
         *,
-        payload: Any = AS_IT_WAS,
+        payload: Any = UNCHANGED,
         patch: Mapping[str, Any] | None = None,
         **changes: Unpack[CopyOptions],
     ) -> BlockingJob[Any]:
@@ -249,7 +251,12 @@ class BlockingTidewheel(AppTwin["Tidewheel"]):
         return BlockingJob(self._portal.run(self._inner.get, job_id), self._portal)
 
     def jobs(
-        self, *, limit: int = 50, offset: int = 0, cursor: int | None = None, **filters: Unpack[JobFilters]
+        self,
+        *,
+        limit: int = DEFAULT_PAGE,
+        offset: int = 0,
+        cursor: int | None = None,
+        **filters: Unpack[JobFilters],
     ) -> JobPage[BlockingJob[Any]]:
         """Jobs that match, newest first, without their bodies; at most 200 a page."""
         return self._portal.run(self._inner.jobs, limit=limit, offset=offset, cursor=cursor, **filters).map(
@@ -337,9 +344,9 @@ class BlockingTidewheel(AppTwin["Tidewheel"]):
         self._portal.run(self._inner.resume, topic)
 
     @property
-    def limits(self) -> BlockingLimiting:
+    def limits(self) -> BlockingTopicLimitControls:
         """Limits of topics, in the whole cluster: set, get, list and remove them."""
-        return BlockingLimiting(self._inner.limits, self._portal)
+        return BlockingTopicLimitControls(self._inner.limits, self._portal)
 
     def workers(self) -> list[WorkerInfo]:
         """Who runs jobs here, by name; those that vanished stay listed for a day and are ``missing``."""

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
-from tidewheel.client.sync.portal import Twin
-from tidewheel.stores.protocol import MAX_DEPENDENTS
+from tidewheel.client.sync.portal import BlockingWrapper
+from tidewheel.stores.bounds import MAX_DEPENDENTS
 
 if TYPE_CHECKING:
     from tidewheel.client.job_handle import Attempt, Job, Step
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class BlockingJob(Twin["Job[R]"], Generic[R]):
+class BlockingJob(BlockingWrapper["Job[R]"], Generic[R]):
     """Blocking twin of :class:`~tidewheel.client.job_handle.Job`."""
 
     @property
@@ -242,7 +242,7 @@ class BlockingJob(Twin["Job[R]"], Generic[R]):
         self._portal.run(self._inner.delete)
 
 
-class BlockingTask(Twin["Task[P, R]"], Generic[P, R]):
+class BlockingTask(BlockingWrapper["Task[P, R]"], Generic[P, R]):
     """Blocking twin of :class:`~tidewheel.tasks.task.Task`."""
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:
@@ -264,7 +264,7 @@ class BlockingTask(Twin["Task[P, R]"], Generic[P, R]):
         return BlockingBoundTask(self._inner.options(**options), self._portal)
 
 
-class BlockingBoundTask(Twin["BoundTask[P, R]"], Generic[P, R]):
+class BlockingBoundTask(BlockingWrapper["BoundTask[P, R]"], Generic[P, R]):
     """Blocking twin of :class:`~tidewheel.tasks.task.BoundTask`."""
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingJob[R]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
 from tidewheel.client.sync.blocking_jobs import BlockingJob
-from tidewheel.client.sync.portal import Twin
+from tidewheel.client.sync.portal import BlockingWrapper
 
 if TYPE_CHECKING:
     from tidewheel.pull.queue import Queue
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidewheel.tasks.options import PutOptions
 
 
-class BlockingReserved(Twin["Reserved"]):
+class BlockingReserved(BlockingWrapper["Reserved"]):
     """Blocking twin of :class:`~tidewheel.pull.reserved_job.Reserved`."""
 
     @property
@@ -94,7 +94,7 @@ class BlockingReserved(Twin["Reserved"]):
         return self._portal.run(self._inner.touch)
 
 
-class BlockingQueue(Twin["Queue"]):
+class BlockingQueue(BlockingWrapper["Queue"]):
     """Blocking twin of :class:`~tidewheel.pull.queue.Queue`."""
 
     def put(

@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 Q = ParamSpec("Q")
 T = TypeVar("T")
 
-_INTERRUPTIBLE_WAIT: Final = 0.2
+_INTERRUPTIBLE_WAIT_SECONDS: Final = 0.2
 """Waiting is done in pieces: a Ctrl-C in the instant before a wait begins does not end it, on any system."""
-_TIDY_UP_WAIT: Final = 1.0
+_CLEANUP_SECONDS: Final = 1.0
 """After an interrupt waiting is done in pieces, because the interrupt may have eaten the one release."""
 _CLOSE_SECONDS: Final = 10.0
 """How long the end of the program waits for the store to finish what it accepted."""
@@ -35,7 +35,7 @@ _NO_LATE_THREADS: Final = {(3, 12, 0), (3, 12, 1), (3, 12, 2)}
 """Python versions that start no thread while the program ends (CPython issue 113964)."""
 
 
-class Opens(Protocol):
+class AsyncResource(Protocol):
     """What the portal opens on its loop and closes again."""
 
     async def open(self) -> Any: ...
@@ -46,17 +46,19 @@ class Opens(Protocol):
 class Portal:
     """Runs coroutines of one app on a thread of its own and waits for them."""
 
-    def __init__(self, app: Opens) -> None:
+    def __init__(self, app: AsyncResource) -> None:
         self._app = app
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._running: _Running | None = None
+        self._running: _LoopThread | None = None
 
     def run(self, function: Callable[Q, Coroutine[Any, Any, T]], *args: Q.args, **kwargs: Q.kwargs) -> T:
         """``await function(*args, **kwargs)``, blocking. Errors arrive as they were raised."""
         return self._start().run(function(*args, **kwargs))
 
-    def post(self, function: Callable[Q, Coroutine[Any, Any, T]], *args: Q.args, **kwargs: Q.kwargs) -> None:
+    def submit(
+        self, function: Callable[Q, Coroutine[Any, Any, T]], *args: Q.args, **kwargs: Q.kwargs
+    ) -> None:
         """Have it done there without waiting, not even for the app to be opened.
 
         For hints: nobody learns whether it failed.
@@ -84,7 +86,7 @@ class Portal:
             _portals.discard(self)
             running.stop(self._app.close)
 
-    def _start(self) -> _Running:
+    def _start(self) -> _LoopThread:
         if self._pid != os.getpid():
             # A forked child: the thread is gone, and the lock may have been held when the fork happened.
             self._pid, self._lock, self._running = os.getpid(), threading.Lock(), None
@@ -93,7 +95,7 @@ class Portal:
             return running
         with self._lock:
             if self._running is None:
-                started = _Running()
+                started = _LoopThread()
                 try:
                     started.run(self._app.open())
                 except BaseException:
@@ -104,7 +106,7 @@ class Portal:
             return self._running
 
 
-class _Running:
+class _LoopThread:
     """The thread and its loop."""
 
     def __init__(self) -> None:
@@ -115,7 +117,7 @@ class _Running:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        answer: _Answer[T] = _Answer()
+        answer: _ThreadResult[T] = _ThreadResult()
         tasks: list[asyncio.Task[None]] = []
 
         async def carry() -> None:
@@ -136,7 +138,7 @@ class _Running:
                 coroutine.close()
 
         def ended(_: asyncio.Task[None]) -> None:
-            if not answer.given:  # cancelled before its first step, so that carry never ran
+            if not answer.done:  # cancelled before its first step, so that carry never ran
                 coroutine.close()
                 answer.give(None, asyncio.CancelledError())
 
@@ -152,12 +154,12 @@ class _Running:
             self._schedule(withdraw)
             raise
         try:
-            answer.wait(_INTERRUPTIBLE_WAIT)
+            answer.wait(_INTERRUPTIBLE_WAIT_SECONDS)
         except BaseException:  # Ctrl-C: stop the work too, and let it tidy up; a second Ctrl-C does not wait
-            while not answer.given:
+            while not answer.done:
                 # Again and again: in Python 3.11 wait_for may lose a cancellation.
                 self._schedule(withdraw)
-                answer.rest(_TIDY_UP_WAIT)
+                answer.wait_at_most(_CLEANUP_SECONDS)
             raise
         try:
             return answer.take()
@@ -192,7 +194,7 @@ class _Running:
                 raise
 
 
-class _Answer(Generic[T]):
+class _ThreadResult(Generic[T]):
     """One value or error, handed from the loop's thread to a caller who may be interrupted at any point.
 
     Futures and events of the standard library guard themselves with locks in Python code; a Ctrl-C between
@@ -201,26 +203,26 @@ class _Answer(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self.given: list[tuple[T | None, BaseException | None]] = []
+        self.done: list[tuple[T | None, BaseException | None]] = []
         self._closed = threading.Lock()
         self._closed.acquire()
 
     def give(self, value: T | None, error: BaseException | None) -> None:
-        self.given.append((value, error))
+        self.done.append((value, error))
         self._closed.release()
 
     def wait(self, seconds: float) -> None:
         # What is given is looked at first: an interrupt may strike right after the lock was obtained.
-        while not self.given:
+        while not self.done:
             self._closed.acquire(timeout=seconds)
 
-    def rest(self, seconds: float) -> None:
+    def wait_at_most(self, seconds: float) -> None:
         """Like ``wait``, but not longer than this."""
-        if not self.given:
+        if not self.done:
             self._closed.acquire(timeout=seconds)
 
     def take(self) -> T:
-        ((value, error),) = self.given
+        ((value, error),) = self.done
         if error is not None:
             raise error
         return value  # type: ignore[return-value]  # without an error it is what the coroutine returned
@@ -243,7 +245,7 @@ def _close_all() -> None:
 getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
 
-class Twin(Generic[T]):
+class BlockingWrapper(Generic[T]):
     """What every blocking twin has: the thing itself, and the way to it."""
 
     def __init__(self, inner: T, portal: Portal) -> None:
@@ -259,13 +261,13 @@ class Twin(Generic[T]):
         return f"<blocking {self._inner!r}>"
 
     def __eq__(self, other: object) -> bool:
-        return self._inner == other._inner if isinstance(other, Twin) else NotImplemented
+        return self._inner == other._inner if isinstance(other, BlockingWrapper) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._inner)
 
 
-class AppTwin(Twin[T]):
+class BlockingAppBase(BlockingWrapper[T]):
     """The twin of an app, which can also be opened and closed; opening happens by itself."""
 
     def open(self) -> Self:

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
-from tidewheel.integrations.django.database_urls import remember_names
+from tidewheel.integrations.django.database_urls import remember_database_names
 
 
 class TidewheelConfig(AppConfig):  # type: ignore[misc]
@@ -20,7 +20,7 @@ class TidewheelConfig(AppConfig):  # type: ignore[misc]
     verbose_name = "Tidewheel"
 
     def ready(self) -> None:
-        remember_names()
+        remember_database_names()
         post_migrate.connect(make_tables, sender=self, dispatch_uid="tidewheel")
         connection_created.connect(leave_checkpoints, dispatch_uid="tidewheel")
 
@@ -45,7 +45,9 @@ def make_tables(*, using: str, verbosity: int = 1, stdout: Any = None, plan: Any
     from tidewheel.integrations.django.project import project_apps
 
     concerned = [app for app in project_apps() if app.database == using and app.settings.migrate]
-    places = {app.place: app for app in concerned if app.place is not None}  # some may have one in common
+    places = {
+        app.current_url: app for app in concerned if app.current_url is not None
+    }  # some may have one in common
     for app in places.values():
         steps = app.bring_up_to_date(emptied=not plan)
         if verbosity >= 1 and stdout is not None:

@@ -21,25 +21,25 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from tidewheel.client.drivers import borrow
-from tidewheel.core.conditions import holds
+from tidewheel.client.drivers import wrap_connection
+from tidewheel.core.conditions import matches
 from tidewheel.core.model import JobRecord
 from tidewheel.core.names import is_topic
 from tidewheel.core.retry import Retry
-from tidewheel.core.security_context import context_in_force, row_filter
+from tidewheel.core.security_context import current_context, row_filter
 from tidewheel.errors import ConfigurationError, InvalidInput, InvalidPayload, JobNotFound
 from tidewheel.integrations.django import compat
-from tidewheel.integrations.django.database_urls import url_of
-from tidewheel.integrations.django.handlers import Handlers
+from tidewheel.integrations.django.database_urls import database_url
+from tidewheel.integrations.django.handlers import JobHandlers
 from tidewheel.integrations.django.project import ProjectApp, app_for
-from tidewheel.integrations.django.task_results import result_of
+from tidewheel.integrations.django.task_results import make_task_result
 from tidewheel.tasks.options import ByFields, ByPayload
 from tidewheel.tasks.task import Task
 
-AS_CONFIGURED: Final[Any] = ...
+NOT_GIVEN: Final[Any] = ...
 """An option that was not given: ``None`` means something, no limit."""
 
-OF_TASKS: Final = ("max_attempts", "timeout", "retry", "expires", "key", "until", "on_duplicate")
+TASK_OPTIONS: Final = ("max_attempts", "timeout", "retry", "expires", "key", "until", "on_duplicate")
 """Options of Tidewheel that may be given to ``@task`` and to ``using``."""
 
 
@@ -47,13 +47,13 @@ OF_TASKS: Final = ("max_attempts", "timeout", "retry", "expires", "key", "until"
 class TidewheelTask(compat.Task):  # type: ignore[misc]
     """A task of Django's interface that runs with Tidewheel."""
 
-    max_attempts: int | None = AS_CONFIGURED
-    timeout: float | timedelta | None = AS_CONFIGURED
-    retry: Retry = AS_CONFIGURED
-    expires: float | timedelta | None = AS_CONFIGURED
-    key: str | ByPayload | ByFields | None = AS_CONFIGURED
-    until: Literal["pruned", "finished"] = AS_CONFIGURED
-    on_duplicate: Literal["keep", "replace"] = AS_CONFIGURED
+    max_attempts: int | None = NOT_GIVEN
+    timeout: float | timedelta | None = NOT_GIVEN
+    retry: Retry = NOT_GIVEN
+    expires: float | timedelta | None = NOT_GIVEN
+    key: str | ByPayload | ByFields | None = NOT_GIVEN
+    until: Literal["pruned", "finished"] = NOT_GIVEN
+    on_duplicate: Literal["keep", "replace"] = NOT_GIVEN
 
     def using(
         self,
@@ -70,14 +70,14 @@ class TidewheelTask(compat.Task):  # type: ignore[misc]
         return replace(self, **changes, **options)
 
 
-def options_of(task: Any) -> dict[str, Any]:
+def task_options(task: Any) -> dict[str, Any]:
     """What a task says for Tidewheel."""
     return {
-        name: value for name in OF_TASKS if (value := getattr(task, name, AS_CONFIGURED)) is not AS_CONFIGURED
+        name: value for name in TASK_OPTIONS if (value := getattr(task, name, NOT_GIVEN)) is not NOT_GIVEN
     }
 
 
-_KEPT_FOR_THE_TASK: Final = ("max_attempts", "timeout", "retry", "expires")
+_TASK_LEVEL_OPTIONS: Final = ("max_attempts", "timeout", "retry", "expires")
 """Options of a declared task that its Tidewheel task has as well; keys belong to calls."""
 
 _registering = threading.Lock()
@@ -122,7 +122,7 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
             job = bound.sync.enqueue(args=args, kwargs=kwargs)
         else:
             job = bound.using(app.connection).enqueue(args=args, kwargs=kwargs)
-        result = result_of(job.record, task, self.alias)
+        result = make_task_result(job.record, task, self.alias)
         if not job.duplicate or job.replaced:  # else nothing was: its key is taken
             compat.signals().task_enqueued.send(type(self), task_result=result)
         return result
@@ -133,37 +133,39 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
         task = None if record is None else self._declared(record.task)
         if record is None or task is None:
             raise compat.TaskResultDoesNotExist(result_id)
-        return result_of(record, task, self.alias)
+        return make_task_result(record, task, self.alias)
 
     def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
         """What is wrong with the settings, without looking at the database."""
         yield from super().check(**kwargs)
-        yield from self._wrong()
+        yield from self._setting_problems()
 
     # -- tasks ------------------------------------------------------------------------------------------
 
     def _registered(self, task: Any) -> Task[..., Any]:
         """The Tidewheel task of the same function; its name is the function's path."""
         registry = self.app.registry
-        known = registry.named(task.module_path)
+        known = registry.find(task.module_path)
         if known is not None:
             return known
         with _registering:
-            known = registry.named(task.module_path)
+            known = registry.find(task.module_path)
             return known if known is not None else self._register(task)
 
     def _register(self, task: Any) -> Task[..., Any]:
         app = self.app
         if app.handlers is None:
-            app.handlers = Handlers(type(self), self.alias, self._record)
+            app.handlers = JobHandlers(type(self), self.alias, self._record)
         handlers = app.handlers
         declared = _as_declared(task)
-        options = {name: value for name, value in options_of(declared).items() if name in _KEPT_FOR_THE_TASK}
+        options = {
+            name: value for name, value in task_options(declared).items() if name in _TASK_LEVEL_OPTIONS
+        }
         if app.retry is not None:
             options.setdefault("retry", app.retry)
         decorate = app.task(
             name=task.module_path,
-            topic=self._home_of(declared),
+            topic=self._queue_of(declared),
             priority=declared.priority,
             on_success=handlers.completed,
             on_failure=handlers.failed,
@@ -174,23 +176,23 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
         made.__doc__ = inspect.getdoc(task.func)
         app.queues.movable.add(made.name)
         app.queues.queues.update(filter(is_topic, self.queues))
-        app.declared[made.name] = self._own(declared)
+        app.declared[made.name] = self._as_backend_task(declared)
         return made
 
-    def take_over(self, modules: Iterable[ModuleType]) -> None:
+    def adopt_modules(self, modules: Iterable[ModuleType]) -> None:
         """Have all tasks of these modules: ``using(backend=…)`` may send any of them here."""
         for module in modules:
             for value in tuple(vars(module).values()):
                 if isinstance(value, compat.Task) and value.backend != self.alias:
-                    self._own(value)
+                    self._as_backend_task(value)
 
-    def _own(self, task: Any) -> Any:
+    def _as_backend_task(self, task: Any) -> Any:
         """The task as one of this backend, which knows it from then on."""
         if task.backend == self.alias and task.run_after is None:
             return task
-        return replace(task, backend=self.alias, queue_name=self._home_of(task), run_after=None)
+        return replace(task, backend=self.alias, queue_name=self._queue_of(task), run_after=None)
 
-    def _home_of(self, task: Any) -> str:
+    def _queue_of(self, task: Any) -> str:
         """Its queue, or the first one here where this backend does not have that."""
         return str(task.queue_name if not self.queues or task.queue_name in self.queues else min(self.queues))
 
@@ -202,7 +204,7 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
         return app.declared.get(name)
 
     def _options(self, task: Any) -> dict[str, Any]:
-        options = {**options_of(task), "priority": task.priority, "topic": task.queue_name}
+        options = {**task_options(task), "priority": task.priority, "topic": task.queue_name}
         if task.run_after is not None:
             aware = timezone.is_aware(task.run_after)
             options["run_at"] = task.run_after if aware else timezone.make_aware(task.run_after)
@@ -221,18 +223,18 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
                 return app.sync.get(job_id).record
             except JobNotFound:
                 return None
-        context = context_in_force()
+        context = current_context()
         tenant = None if context is None else context.tenant
-        connection: Any = borrow(app.connection)  # one whose calls block, as all of Django's are
-        found: JobRecord | None = connection.carry_out(app.joiner.get(job_id, tenant))
+        connection: Any = wrap_connection(app.connection)  # one whose calls block, as all of Django's are
+        found: JobRecord | None = connection.run_steps(app.external_transaction.get(job_id, tenant))
         only = row_filter()
-        if found is not None and only is not None and not holds(only, found, app.clock.now()):
+        if found is not None and only is not None and not matches(only, found, app.clock.now()):
             return None  # for whoever acts so it is not there
         return found
 
     # -- checks -----------------------------------------------------------------------------------------
 
-    def _wrong(self) -> Iterator[checks.CheckMessage]:
+    def _setting_problems(self) -> Iterator[checks.CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
         for queue in sorted(self.queues):
             if not is_topic(queue):
@@ -251,7 +253,7 @@ class TidewheelBackend(compat.BaseTaskBackend):  # type: ignore[misc]
         try:
             app = self.app
             if app.database is not None:
-                url_of(app.plain_connection, None)
+                database_url(app.plain_connection, None)
         except ImproperlyConfigured as error:
             yield checks.Error(f"{where}: {error}", id="tidewheel.E002")
         if not apps.is_installed("tidewheel.integrations.django"):

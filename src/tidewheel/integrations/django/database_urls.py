@@ -9,26 +9,26 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-_PASSED_ON: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "target_session_attrs")
+_DRIVER_OPTIONS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "target_session_attrs")
 """What Django's OPTIONS say to the driver, and ours understands in the same words."""
 
 _first_names: dict[str, Any] = {}
 """The NAME of each of DATABASES as the settings have it."""
 
 
-def remember_names() -> None:
+def remember_database_names() -> None:
     """While Django starts: later its test runner writes names of its own into the settings."""
     for alias in connections:
         _first_names.setdefault(alias, connections.settings[alias].get("NAME"))
 
 
-def is_of_tests(connection: Any) -> bool:
+def is_test_database(connection: Any) -> bool:
     """Whether it is not to the database of the settings, but to one that tests have made."""
     name = connection.settings_dict.get("NAME")
     return bool(name != _first_names.setdefault(connection.alias, name))
 
 
-def url_of(connection: Any, schema: str | None) -> str | None:
+def database_url(connection: Any, schema: str | None) -> str | None:
     """Of a connection of Django's, as it is now: tests give it another database. None for one in memory."""
     if connection.vendor == "sqlite":
         return _sqlite(connection)
@@ -60,7 +60,7 @@ def _postgresql(known: dict[str, Any], alias: str, schema: str | None) -> str:
             f"the database {alias!r} has no NAME (a service, perhaps); give its URL to Tidewheel as "
             "OPTIONS['url'], for example postgresql://user@host/database"
         )
-    query = {key: str(options[key]) for key in _PASSED_ON if options.get(key)}
+    query = {key: str(options[key]) for key in _DRIVER_OPTIONS if options.get(key)}
     host, port = str(known.get("HOST") or ""), str(known.get("PORT") or "")
     if host.startswith("/"):  # the directory of a socket
         query["host"], host = host, ""

@@ -12,14 +12,19 @@ from django.utils import timezone
 
 from tidewheel.core.model import JobError, JobRecord
 from tidewheel.integrations.django import compat
-from tidewheel.integrations.django.task_results import as_enqueued, as_project, error_of, result_of
+from tidewheel.integrations.django.task_results import (
+    configure_task,
+    in_project_zone,
+    make_task_error,
+    make_task_result,
+)
 from tidewheel.tasks.context import Context
 
-MOST_RUNNING: Final = 10_000
+MAX_RUNNING_RESULTS: Final = 10_000
 """Most results kept for the signal at their end: those of jobs that were cancelled or lost stay behind."""
 
 
-class Handlers:
+class JobHandlers:
     """The handlers of one backend, and the results of the jobs they run.
 
     ``look`` reads a job: what earlier attempts left is not in the hands of the worker.
@@ -37,14 +42,14 @@ class Handlers:
 
             async def run_async(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
                 result = await sync_to_async(self._begin)(task, ctx, args, kwargs)
-                returned = await task.func(*_given(task, result, args), **kwargs)
+                returned = await task.func(*_call_arguments(task, result, args), **kwargs)
                 return compat.normalize_json(returned)
 
             return run_async
 
         def run(ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
             result = self._begin(task, ctx, args, kwargs)
-            return compat.normalize_json(task.func(*_given(task, result, args), **kwargs))
+            return compat.normalize_json(task.func(*_call_arguments(task, result, args), **kwargs))
 
         return run
 
@@ -64,12 +69,12 @@ class Handlers:
         """The store has it: a job failed for good."""
         result = self._running.pop(ctx.job.id, None)
         if result is not None:
-            result.errors.append(error_of(error))
+            result.errors.append(make_task_error(error))
             self._finish(result, compat.TaskResultStatus.FAILED)
 
     def _begin(self, task: Any, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
         result = self._started(task, ctx, args, kwargs)
-        while len(self._running) >= MOST_RUNNING:
+        while len(self._running) >= MAX_RUNNING_RESULTS:
             self._running.pop(next(iter(self._running)), None)
         self._running[ctx.job.id] = result
         # Robust: whoever listens decides nothing about the job.
@@ -79,13 +84,13 @@ class Handlers:
     def _started(self, task: Any, ctx: Context, args: list[Any], kwargs: dict[str, Any]) -> Any:
         now = timezone.now()
         record = self._look(ctx.job.id) if ctx.attempt > 1 else None
-        before = None if record is None else result_of(record, task, self._alias)
+        before = None if record is None else make_task_result(record, task, self._alias)
         workers = [] if before is None else before.worker_ids[: ctx.attempt - 1]
         return compat.TaskResult(
-            task=as_enqueued(task, priority=ctx.job.priority, topic=ctx.job.topic),
+            task=configure_task(task, priority=ctx.job.priority, topic=ctx.job.topic),
             id=str(ctx.job.id),
             status=compat.TaskResultStatus.RUNNING,
-            enqueued_at=as_project(ctx.job.created_at),
+            enqueued_at=in_project_zone(ctx.job.created_at),
             started_at=(before and before.started_at) or now,
             finished_at=None,
             last_attempted_at=now,
@@ -103,5 +108,5 @@ class Handlers:
         compat.signals().task_finished.send(self._sender, task_result=result)
 
 
-def _given(task: Any, result: Any, args: list[Any]) -> list[Any]:
+def _call_arguments(task: Any, result: Any, args: list[Any]) -> list[Any]:
     return [compat.TaskContext(task_result=result), *args] if task.takes_context else args

@@ -24,12 +24,12 @@ from tidewheel.core.model import State
 from tidewheel.core.names import suggest
 from tidewheel.core.retry import Retry
 from tidewheel.errors import ConfigurationError
-from tidewheel.integrations.django.database_urls import is_of_tests, url_of
+from tidewheel.integrations.django.database_urls import database_url, is_test_database
 from tidewheel.integrations.django.queue_registry import QueueRegistry
 from tidewheel.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from tidewheel.stores.external_transaction import Untold
+    from tidewheel.stores.external_transaction import UncommittedEnqueue
 
 OWN_OPTIONS: Final = ("database", "modules", "retry", "schema")
 """What OPTIONS may say beside the settings of Tidewheel."""
@@ -62,7 +62,7 @@ class ProjectApp(Tidewheel):
         given = {name: value for name, value in options.items() if name not in {*OWN_OPTIONS, "url"}}
         try:
             # A database in memory is one of tests.
-            super().__init__(self.place or "memory://", **given)
+            super().__init__(self.current_url or "memory://", **given)
         except ConfigurationError as error:
             raise ImproperlyConfigured(f"OPTIONS of the tasks {alias!r}: {error}") from error
         self.registry = self.queues = QueueRegistry()
@@ -76,7 +76,7 @@ class ProjectApp(Tidewheel):
         """Django's connection of this thread; the app follows it to a database that tests have made."""
         if self.database is None:
             raise ImproperlyConfigured(f"the tasks {self.alias!r} have no database of Django's")
-        self.follow()
+        self.follow_database()
         return self.plain_connection
 
     @property
@@ -84,9 +84,9 @@ class ProjectApp(Tidewheel):
         """The same as it is."""
         return connections[self.database]
 
-    def follow(self) -> None:
+    def follow_database(self) -> None:
         """Use the database that Django uses now: its test runner makes another one, and goes back."""
-        url = self.place
+        url = self.current_url
         if url is None:
             raise ImproperlyConfigured(
                 f"the database {self.database!r} is in memory, where no worker finds a job; in tests give it "
@@ -100,21 +100,21 @@ class ProjectApp(Tidewheel):
                 self._moved.enter_context(self.on_store(url))
             self.settings = replace(self.settings, url=url)  # where commands look
 
-    def announce(self, untold: Untold) -> None:
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
         """In a database of tests nobody waits, and a connection would keep it from being dropped."""
-        if not self.is_moved:
-            super().announce(untold)
+        if not self.uses_test_database:
+            super().notify_on_commit(uncommitted)
 
     def bring_up_to_date(self, *, emptied: bool) -> list[str]:
         """The tables as this version wants them, blocking; the names of the steps taken.
 
         ``emptied``: Django has just emptied its own tables. In a database of tests the jobs go with them.
         """
-        self.follow()
+        self.follow_database()
         app = Tidewheel(self.url, migrate=False)  # opened without, so that the steps are seen
         try:
             steps = app.sync.migrate()
-            if emptied and self.is_moved and _under_test():
+            if emptied and self.uses_test_database and _under_test():
                 for state in State:  # all of them, and said so: jobs are not deleted by accident
                     app.sync.delete_all(state=state)
         finally:
@@ -122,9 +122,9 @@ class ProjectApp(Tidewheel):
         return steps
 
     @property
-    def is_moved(self) -> bool:
+    def uses_test_database(self) -> bool:
         """Whether this is not the database of the settings, but one that tests have made."""
-        return self.database is not None and is_of_tests(self.plain_connection)
+        return self.database is not None and is_test_database(self.plain_connection)
 
     def discover(self) -> None:
         """Import what has tasks: ``tasks`` and ``jobs`` of installed apps, and what ``modules`` names."""
@@ -138,19 +138,19 @@ class ProjectApp(Tidewheel):
                 f"{config.name}.{name}" for config in apps.get_app_configs() for name in ("tasks", "jobs")
             )
             known = (sys.modules.get(name) for name in (*inside, *self.modules))
-            backends()[self.alias].take_over(filter(None, known))
+            backends()[self.alias].adopt_modules(filter(None, known))
 
     @property
-    def place(self) -> str | None:
+    def current_url(self) -> str | None:
         """The URL of the database that Django uses now; None in memory, where Tidewheel has nothing to do."""
         # A URL says where the jobs are that are none of tests: those must not be run by one.
-        if self._explicit is not None and not self.is_moved:
+        if self._explicit is not None and not self.uses_test_database:
             return self._explicit
-        return url_of(connections[self.database], self._schema)
+        return database_url(connections[self.database], self._schema)
 
 
 _apps: dict[str, ProjectApp] = {}
-_making = threading.Lock()
+_apps_lock = threading.Lock()
 
 
 def app_for(alias: str = "default") -> ProjectApp:
@@ -160,7 +160,7 @@ def app_for(alias: str = "default") -> ProjectApp:
     """
     app = _apps.get(alias)
     if app is None:
-        with _making:
+        with _apps_lock:
             app = _apps.get(alias)
             if app is None:
                 app = _apps[alias] = ProjectApp(alias, _options_of(alias))
@@ -173,7 +173,7 @@ def run_until_idle(alias: str = "default") -> int:
     Not inside of a transaction, whose jobs are not there yet: a ``TestCase`` is one from end to end.
     """
     app = app_for(alias)
-    app.follow()
+    app.follow_database()
     app.discover()
     if app.database is not None and app.plain_connection.in_atomic_block:
         raise TransactionManagementError(

@@ -13,7 +13,7 @@ from tidewheel.tasks.batches import BatchSignature
 from tidewheel.tasks.callbacks import Callback, Callbacks
 from tidewheel.tasks.context import Context
 from tidewheel.tasks.registry import Registry
-from tidewheel.tasks.signature import CallSignature, Handler, Signature
+from tidewheel.tasks.signature import HandlerParameters, InProcessSignature, Signature
 from tidewheel.tasks.task import Task
 
 
@@ -44,8 +44,8 @@ class QueueRegistry(Registry):
                 )
             )
 
-    def on_topic(self, topic: str) -> tuple[Task[..., Any], ...]:
-        here = super().on_topic(topic)
+    def tasks_on_topic(self, topic: str) -> tuple[Task[..., Any], ...]:
+        here = super().tasks_on_topic(topic)
         return (*here, *(self.tasks[name] for name in self.movable if self.tasks[name] not in here))
 
     def lanes(self, topics: Iterable[str] | None = None, exclude: Collection[str] = ()) -> tuple[Lane, ...]:
@@ -59,15 +59,15 @@ class QueueRegistry(Registry):
         return tuple(dict.fromkeys((*own, *moved)))
 
 
-def tidy() -> None:
+def clean_up_connections() -> None:
     """As around a request of Django's: connections that are too old, or broken, are not used again."""
     reset_queries()  # what DEBUG keeps of each statement
     close_old_connections()
 
 
-async def _tidied(call: Callable[[], Awaitable[Any]]) -> Any:
+async def _with_clean_connections(call: Callable[[], Awaitable[Any]]) -> Any:
     # On the thread that has the connections of Django's own asynchronous calls.
-    tidy_there = sync_to_async(tidy)
+    tidy_there = sync_to_async(clean_up_connections)
     await tidy_there()
     try:
         return await call()
@@ -75,31 +75,33 @@ async def _tidied(call: Callable[[], Awaitable[Any]]) -> Any:
         await tidy_there()
 
 
-def _around(call: Callable[[], Any], *, is_async: bool) -> Any:
+def _call_with_clean_connections(call: Callable[[], Any], *, is_async: bool) -> Any:
     """Call it, and tidy up before and after; a coroutine of that for an async one."""
     if is_async:
-        return _tidied(call)
-    tidy()
+        return _with_clean_connections(call)
+    clean_up_connections()
     try:
         return call()
     finally:
-        tidy()
+        clean_up_connections()
 
 
-class _Surrounded(Handler):
+class _ConnectionCleanup(HandlerParameters):
     def invoke(self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _around(lambda: super(_Surrounded, self).invoke(context, args, kwargs), is_async=self.is_async)
+        return _call_with_clean_connections(
+            lambda: super(_ConnectionCleanup, self).invoke(context, args, kwargs), is_async=self.is_async
+        )
 
 
-class _Durable(_Surrounded, Signature):
+class _Durable(_ConnectionCleanup, Signature):
     pass
 
 
-class _Batch(_Surrounded, BatchSignature):
+class _Batch(_ConnectionCleanup, BatchSignature):
     pass
 
 
-class _Call(_Surrounded, CallSignature):
+class _Call(_ConnectionCleanup, InProcessSignature):
     pass
 
 
@@ -108,4 +110,6 @@ class _Callback(Callback):
         super().__init__(given.option, given.fn)
 
     def __call__(self, context: Context, value: object) -> Any:
-        return _around(lambda: super(_Callback, self).__call__(context, value), is_async=self.is_async)
+        return _call_with_clean_connections(
+            lambda: super(_Callback, self).__call__(context, value), is_async=self.is_async
+        )

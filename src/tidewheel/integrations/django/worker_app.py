@@ -22,7 +22,7 @@ def __getattr__(alias: str) -> ProjectApp:
     if alias.startswith("__"):
         raise AttributeError(alias)
     app = app_for(alias)
-    app.follow()
+    app.follow_database()
     app.discover()
     _say_once()
     return app

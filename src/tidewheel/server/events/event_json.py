@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from tidewheel.client.job_handle import Job
 from tidewheel.core.clock import to_datetime
-from tidewheel.core.model import TopicStats
+from tidewheel.core.reports import TopicStats
 from tidewheel.core.timeline import TimelineEntry
 from tidewheel.server.job_json import EntryShape, entry_shape
 

@@ -20,7 +20,7 @@ _PART_BYTES: Final = 8
 _form = re.compile(r"[A-Za-z0-9_-]{32}")
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What an event is about, as clients see it."""
 
     TOPIC = "topic"
@@ -39,30 +39,30 @@ class Kind(StrEnum):
     """it can be reached again"""
 
 
-class AboutTopic(Struct, frozen=True):
+class TopicSubject(Struct, frozen=True):
     """The counts of one topic, of one tenant's jobs or of all (None)."""
 
     tenant: str | None
     topic: str
 
 
-class AboutJob(Struct, frozen=True):
+class JobSubject(Struct, frozen=True):
     """One job, as those see it who have this view on it."""
 
-    view: Hashable
+    scope: Hashable
     job_id: UUID
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event, written once for everybody. ``about=None`` concerns all."""
+    """One event, written once for everybody. ``subject=None`` concerns all."""
 
     number: int
-    about: AboutTopic | AboutJob | None
+    subject: TopicSubject | JobSubject | None
     text: bytes
     entries: tuple[str, ...] = ()  # of a job's timeline, by id
 
 
-class Ring:
+class EventRing:
     """Events by growing numbers. What is coalesced leaves the ring when something newer says the same."""
 
     def __init__(self, size: int = RING_SIZE) -> None:
@@ -70,16 +70,16 @@ class Ring:
         self.head = 0  # the number of the newest event there ever was
         self._size = size
         self._events: dict[int, Event] = {}
-        self._newest: dict[Hashable, int] = {}  # the event that is replaced by the next of its name
-        self._lost = 0  # the newest that had to make room
+        self._newest_by_key: dict[Hashable, int] = {}  # the event that is replaced by the next of its name
+        self._last_dropped = 0  # the newest that had to make room
 
     def __len__(self) -> int:
         return len(self._events)
 
     def add(
         self,
-        about: AboutTopic | AboutJob | None,
-        kind: Kind,
+        about: TopicSubject | JobSubject | None,
+        kind: EventKind,
         data: bytes,
         *,
         entries: tuple[str, ...] = (),
@@ -90,19 +90,21 @@ class Ring:
         text = b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), self.id_at(self.head), data)
         event = self._events[self.head] = Event(self.head, about, text, entries)
         if replaces is not None:
-            self._events.pop(self._newest.pop(replaces, 0), None)
-            self._newest[replaces] = self.head
+            self._events.pop(self._newest_by_key.pop(replaces, 0), None)
+            self._newest_by_key[replaces] = self.head
         while len(self._events) > self._size:
-            self._lost = next(iter(self._events))
-            del self._events[self._lost]
-        if len(self._newest) > 2 * self._size:
+            self._last_dropped = next(iter(self._events))
+            del self._events[self._last_dropped]
+        if len(self._newest_by_key) > 2 * self._size:
             # Names whose events had to make room: those still there are the only ones worth replacing.
-            self._newest = {name: number for name, number in self._newest.items() if number in self._events}
+            self._newest_by_key = {
+                name: number for name, number in self._newest_by_key.items() if number in self._events
+            }
         return event
 
     def holds(self, position: int) -> bool:
         """Whether everything after this position that matters is still there."""
-        return self._lost <= position <= self.head
+        return self._last_dropped <= position <= self.head
 
     def after(self, position: int) -> list[Event]:
         """What came after it, oldest first."""
@@ -142,7 +144,7 @@ class Ring:
     def _digest(self, purpose: bytes, data: bytes) -> bytes:
         return hmac.digest(self._secret, purpose + data, "sha256")[:_PART_BYTES]
 
-    def told_about(self, job: AboutJob) -> frozenset[str]:
+    def entries_of(self, job: JobSubject) -> frozenset[str]:
         """Which entries of a job's timeline are in the ring."""
-        events = (event for event in self._events.values() if event.entries and event.about == job)
+        events = (event for event in self._events.values() if event.entries and event.subject == job)
         return frozenset(entry for event in events for entry in event.entries)

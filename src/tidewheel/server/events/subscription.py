@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from tidewheel.core.conditions import Condition, holds_for_topic, of_topics
+from tidewheel.core.conditions import Condition, depends_on_topic_only, matches_topic
 from tidewheel.core.security_context import SecurityContext
-from tidewheel.server.events.ring_buffer import AboutJob, AboutTopic, Event
+from tidewheel.server.events.ring_buffer import Event, JobSubject, TopicSubject
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class JobScope:
     """Whose jobs, and how much of them. Listeners with equal views share what is looked up for them."""
 
     tenant: str | None  # None: everybody's
@@ -24,36 +24,36 @@ class View:
         return None if self.tenant is None else SecurityContext(self.tenant, only=self.only, allow_root=True)
 
     @property
-    def whole_topics(self) -> bool:
+    def sees_whole_topics(self) -> bool:
         """Whether it has all jobs of a topic or none, so that its counts are no secret."""
-        return self.only is None or of_topics(self.only)
+        return self.only is None or depends_on_topic_only(self.only)
 
     def sees_topic(self, topic: str) -> bool:
         """Whether it has this topic's jobs; for views on whole topics."""
-        return self.only is None or holds_for_topic(self.only, self.tenant or "", topic)
+        return self.only is None or matches_topic(self.only, self.tenant or "", topic)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Subscription:
     """What one listener listens to: some jobs, or topics (None = all it may see)."""
 
-    view: View
+    scope: JobScope
     topics: frozenset[str] | None = None
     job_ids: tuple[UUID, ...] = ()
 
-    def about_topic(self, about: AboutTopic) -> bool:
+    def matches_topic(self, about: TopicSubject) -> bool:
         return (
             not self.job_ids
-            and about.tenant == self.view.tenant
+            and about.tenant == self.scope.tenant
             and (self.topics is None or about.topic in self.topics)
-            and self.view.sees_topic(about.topic)
+            and self.scope.sees_topic(about.topic)
         )
 
-    def wants(self, event: Event) -> bool:
-        match event.about:
-            case AboutTopic() as topic:
-                return self.about_topic(topic)
-            case AboutJob(view, job_id):
-                return job_id in self.job_ids and view == self.view
+    def matches(self, event: Event) -> bool:
+        match event.subject:
+            case TopicSubject() as topic:
+                return self.matches_topic(topic)
+            case JobSubject(view, job_id):
+                return job_id in self.job_ids and view == self.scope
             case None:
                 return True

@@ -8,7 +8,7 @@ import msgspec
 
 from tidewheel.server import openapi, ui
 from tidewheel.server.request import Request
-from tidewheel.server.route import Answer, Nothing, Permission, Route
+from tidewheel.server.route import NoQuery, Permission, Response, Route
 from tidewheel.server.routes import (
     audit_routes,
     bulk_routes,
@@ -35,11 +35,11 @@ from tidewheel.server.routes import (
 _document: list[bytes] = []  # made when it is first asked for
 
 
-async def describe(request: Request[Nothing, None]) -> Answer:
+async def get_openapi(request: Request[NoQuery, None]) -> Response:
     del request
     if not _document:
-        _document.append(msgspec.json.encode(openapi.document(ROUTES)))
-    return Answer(_document[0])
+        _document.append(msgspec.json.encode(openapi.build_document(ROUTES)))
+    return Response(_document[0])
 
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -75,12 +75,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="openapi",
         summary="This API as an OpenAPI 3.1 document",
         permission=Permission.PUBLIC,
-        handler=describe,
-        answers={200: None},
+        handler=get_openapi,
+        responses={200: None},
         tag="operating",
     ),
 )
 """Every route of the API. Frequent ones first: a path is compared with one after the other."""
 
-EVERYTHING: Final[tuple[Route, ...]] = (*ROUTES, *ui.ROUTES)
+ROUTES_WITH_UI: Final[tuple[Route, ...]] = (*ROUTES, *ui.ROUTES)
 """The API, and the UI for browsers, which is no part of its description."""

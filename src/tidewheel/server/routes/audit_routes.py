@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from tidewheel.access.audit_log import MAX_WORDS, OUTCOMES, AuditLine
+from tidewheel.access.audit_log import MAX_TEXT_LENGTH, OUTCOMES, AuditLine
 from tidewheel.server.field_types import PageQuery
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Permission, Route
+from tidewheel.server.route import API_ROOT, Permission, Response, Route
 
-Words: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_WORDS)]
+SearchTerm: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT_LENGTH)]
 
 
 class AuditShape(Struct, frozen=True, kw_only=True):
@@ -46,17 +46,17 @@ class AuditList(Struct, frozen=True):
 
 
 class AuditQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    target: Words | None = None
-    actor: Words | None = None
-    action: Words | None = None
+    target: SearchTerm | None = None
+    actor: SearchTerm | None = None
+    action: SearchTerm | None = None
 
 
-async def list_audit(request: Request[AuditQuery, None]) -> Answer:
+async def list_audit(request: Request[AuditQuery, None]) -> Response:
     query = request.query
-    page = await request.api.gate.access.audit.lines(
+    page = await request.api.authenticator.access.audit.lines(
         limit=query.limit, cursor=query.cursor, target=query.target, actor=query.actor, action=query.action
     )
-    return Answer(AuditList(tuple(_shape(line) for line in page.lines), page.cursor))
+    return Response(AuditList(tuple(_shape(line) for line in page.lines), page.cursor))
 
 
 def _shape(line: AuditLine) -> AuditShape:
@@ -67,13 +67,13 @@ def _shape(line: AuditLine) -> AuditShape:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/audit",
+        path=f"{API_ROOT}/audit",
         name="list_audit",
         summary="Who did what, newest first",
         permission=Permission.SUPERUSER,
         handler=list_audit,
         query=AuditQuery,
-        answers={200: AuditList},
+        responses={200: AuditList},
         tag="access",
     ),
 )

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from tidewheel.admin.bulk_actions import why_left_alone
+from tidewheel.admin.bulk_actions import explain_skipped
 from tidewheel.admin.bulk_operations import STATES, BulkOperation
 from tidewheel.admin.filters import explain_times
 from tidewheel.core.security_context import acting_as
 from tidewheel.server.field_types import PageQuery
 from tidewheel.server.problems import BACKPRESSURE, BULK_NOT_FOUND, Problem
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
-from tidewheel.server.routes.job_routes import JobsFilter
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
+from tidewheel.server.routes.filter_routes import JobsFilter
 
 
 class BulkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,14 +84,14 @@ class BulkList(Struct, frozen=True):
     cursor: str | None
 
 
-async def act(request: Request[Nothing, BulkBody]) -> Answer:
+async def start_bulk(request: Request[NoQuery, BulkBody]) -> Response:
     if request.body.action == "delete":
-        with acting_as(request.api.gate.deletion(request.caller)):
+        with acting_as(request.api.authenticator.deletion(request.caller)):
             return await _act(request)
     return await _act(request)
 
 
-async def _act(request: Request[Nothing, BulkBody]) -> Answer:
+async def _act(request: Request[NoQuery, BulkBody]) -> Response:
     body, bulk = request.body, request.app.bulk
     filters = body.filter.filters(request, "#/filter")
     if body.preview:
@@ -99,22 +99,22 @@ async def _act(request: Request[Nothing, BulkBody]) -> Answer:
         now, uuids = request.app.clock.now(), request.app.settings.tenant_uuids
         times = tuple(TimeTerm(*each) for each in explain_times(filters, now=now, uuids=uuids))
         left_alone = dict(matched.left_alone)
-        reason = why_left_alone(body.action, left_alone)
-        return Answer(BulkPreview(body.action, matched.total, matched.exact, times, left_alone, reason))
+        reason = explain_skipped(body.action, left_alone)
+        return Response(BulkPreview(body.action, matched.total, matched.exact, times, left_alone, reason))
     meant = {**filters, "lost": "true"} if body.lost else filters
     intent = {"action": body.action, "filter": {name: str(value) for name, value in meant.items()}}
-    async with request.api.gate.audited(request, "bulk.start", details=intent) as entry:
+    async with request.api.authenticator.record_action(request, "bulk.start", details=intent) as entry:
         operation = await bulk.start(
             body.action, filters, lost=body.lost, actor=request.caller.name, on_end=_recorder(request)
         )
         entry.target, entry.details = operation.id, _details(operation)
-    location = f"{request.root}{ROOT}/bulk/{operation.id}".encode()
-    return Answer(_shape(operation), 202, ((b"location", location),))
+    location = f"{request.mount_path}{API_ROOT}/bulk/{operation.id}".encode()
+    return Response(_shape(operation), 202, ((b"location", location),))
 
 
-async def list_bulk(request: Request[PageQuery, None]) -> Answer:
+async def list_bulk(request: Request[PageQuery, None]) -> Response:
     if not request.caller.superuser and request.caller.id is None:
-        return Answer(BulkList((), None))  # one such caller cannot be told from another
+        return Response(BulkList((), None))  # one such caller cannot be told from another
     query, cursors, holder = request.query, await request.api.cursors(), request.cursor_holder
     found, further = await request.app.bulk.listed(
         limit=query.limit,
@@ -122,23 +122,25 @@ async def list_bulk(request: Request[PageQuery, None]) -> Answer:
         actor=None if request.caller.superuser else request.caller.name,
     )
     cursor = None if further is None else cursors.seal_place(further, holder)
-    return Answer(BulkList(tuple(_shape(one) for one in found), cursor))
+    return Response(BulkList(tuple(_shape(one) for one in found), cursor))
 
 
-async def show(request: Request[Nothing, None]) -> Answer:
-    return Answer(_shape(await _own(request)))
+async def get_bulk(request: Request[NoQuery, None]) -> Response:
+    return Response(_shape(await _callers_operation(request)))
 
 
-async def stop(request: Request[Nothing, None]) -> Answer:
-    operation = await _own(request)
+async def stop_bulk(request: Request[NoQuery, None]) -> Response:
+    operation = await _callers_operation(request)
     details = _details(operation)
-    async with request.api.gate.audited(request, "bulk.stop", target=operation.id, details=details) as entry:
+    async with request.api.authenticator.record_action(
+        request, "bulk.stop", target=operation.id, details=details
+    ) as entry:
         stopped = await request.app.bulk.stop(operation.id) or operation
         entry.details = _details(stopped)
-    return Answer(_shape(stopped), 202)
+    return Response(_shape(stopped), 202)
 
 
-async def _own(request: Request[Any, Any]) -> BulkOperation:
+async def _callers_operation(request: Request[Any, Any]) -> BulkOperation:
     """An operation of the caller's own; superusers see all of them."""
     operation_id = str(request.path["operation"])
     operation = await request.app.bulk.get(operation_id)
@@ -154,7 +156,7 @@ def _is_own(request: Request[Any, Any], operation: BulkOperation) -> bool:
 def _recorder(request: Request[Any, Any]) -> Callable[[BulkOperation], Awaitable[None]]:
     async def ended(operation: BulkOperation) -> None:
         with acting_as(None):
-            await request.api.gate.record(
+            await request.api.authenticator.record_event(
                 request, "bulk.end", target=operation.id, details=_details(operation)
             )
 
@@ -176,30 +178,30 @@ def _shape(operation: BulkOperation) -> BulkShape:
     return BulkShape(**{**fields, "filter": dict(operation.filter), "left_alone": dict(operation.left_alone)})
 
 
-_OPERATION: Final = f"{ROOT}/bulk/{{operation:uuid}}"
+_OPERATION: Final = f"{API_ROOT}/bulk/{{operation:uuid}}"
 
 ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{ROOT}/bulk",
+        path=f"{API_ROOT}/bulk",
         name="start_bulk",
         summary="Requeue, cancel, take back or delete everything that matches, or count it first",
         permission=Permission.MANAGE,
-        handler=act,
+        handler=start_bulk,
         body=BulkBody,
-        answers={200: BulkPreview, 202: BulkShape},
+        responses={200: BulkPreview, 202: BulkShape},
         problems=(BACKPRESSURE,),
         tag="bulk",
     ),
     Route(
         method="GET",
-        path=f"{ROOT}/bulk",
+        path=f"{API_ROOT}/bulk",
         name="list_bulk",
         summary="Bulk operations of the last week, newest first",
         permission=Permission.READ,
         handler=list_bulk,
         query=PageQuery,
-        answers={200: BulkList},
+        responses={200: BulkList},
         tag="bulk",
     ),
     Route(
@@ -208,8 +210,8 @@ ROUTES: Final = (
         name="get_bulk",
         summary="How far a bulk operation is",
         permission=Permission.READ,
-        handler=show,
-        answers={200: BulkShape},
+        handler=get_bulk,
+        responses={200: BulkShape},
         problems=(BULK_NOT_FOUND,),
         tag="bulk",
     ),
@@ -219,8 +221,8 @@ ROUTES: Final = (
         name="stop_bulk",
         summary="Stop a bulk operation after the batch at hand",
         permission=Permission.MANAGE,
-        handler=stop,
-        answers={202: BulkShape},
+        handler=stop_bulk,
+        responses={202: BulkShape},
         problems=(BULK_NOT_FOUND,),
         tag="bulk",
     ),

@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from tidewheel.admin.job_copy import CopyOptions, copy_of, payload_of
-from tidewheel.client.enqueue import submit
+from tidewheel.admin.job_copy import CopyOptions, copied_payload, make_copy
+from tidewheel.client.enqueue import enqueue_job
 from tidewheel.core.model import BodyFormat, JobRecord, NewJob
 from tidewheel.core.payload import merge_patch, pointer_to
 from tidewheel.core.security_context import acting_as
@@ -23,22 +23,22 @@ from tidewheel.errors import (
     NotPermitted,
     WrongState,
 )
-from tidewheel.server.idempotent_requests import REQUEST_ID
-from tidewheel.server.problems import JOB_NOT_FOUND, WRONG_STATE, refused
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
+from tidewheel.server.problems import JOB_NOT_FOUND, WRONG_STATE, invalid_input_problem
 from tidewheel.server.redaction import CannotRestore
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 from tidewheel.server.routes.enqueue_routes import (
-    PROBLEMS,
-    Attempts,
+    ENQUEUE_PROBLEMS,
+    AttemptCount,
     EnqueuedJob,
     Moment,
+    PositiveSeconds,
     Seconds,
     Text,
-    Wait,
     canonical_body,
     enqueued_fields,
-    key_of_header,
+    read_idempotency_key,
     rule_fields,
     validated_body,
 )
@@ -59,8 +59,8 @@ class CopyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_at: Moment | UnsetType | None = UNSET
     delay: Seconds | UnsetType | None = UNSET
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
-    max_attempts: Attempts | UnsetType | None = UNSET
-    timeout: Wait | UnsetType | None = UNSET
+    max_attempts: AttemptCount | UnsetType | None = UNSET
+    timeout: PositiveSeconds | UnsetType | None = UNSET
     key: Text | UnsetType | None = UNSET
     correlation_id: Text | UnsetType | None = UNSET
     delete_original: bool = False
@@ -73,16 +73,16 @@ class CopiedJob(EnqueuedJob, frozen=True, kw_only=True):
     original_deleted: bool
 
 
-_APART: Final = ("payload", "patch", "delete_original")
-_TAKEN_OVER: Final = ("priority", "max_attempts", "timeout", "correlation_id", "limit_key")
+_NON_OPTION_FIELDS: Final = ("payload", "patch", "delete_original")
+_INHERITED_OPTIONS: Final = ("priority", "max_attempts", "timeout", "correlation_id", "limit_key")
 
 
-async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
+async def copy_job(request: Request[NoQuery, CopyBody]) -> Response:
     app, body = request.app, request.body
     record = (await app.get(request.path["id"])).record
     deletion = None
     if body.delete_original:
-        deletion = request.api.gate.deletion(request.caller)
+        deletion = request.api.authenticator.deletion(request.caller)
         with acting_as(deletion):
             await app.get(record.id)
         if not record.state.final:
@@ -93,15 +93,17 @@ async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
     given = {
         name: value
         for name, value in structs.asdict(body).items()
-        if name not in _APART and value is not UNSET
+        if name not in _NON_OPTION_FIELDS and value is not UNSET
     }
-    if (key := key_of_header(request, given.get("key"))) is not None:
+    if (key := read_idempotency_key(request, given.get("key"))) is not None:
         given["key"] = key
     new = _new_job(request, record, given)
     edited = body.payload is not UNSET or body.patch is not UNSET
     changed = {"changed": sorted([*given, *(["payload"] if edited else [])])}
-    async with request.api.gate.audited(request, "job.copy", target=str(record.id), details=changed) as entry:
-        job = await submit(app, new)
+    async with request.api.authenticator.record_action(
+        request, "job.copy", target=str(record.id), details=changed
+    ) as entry:
+        job = await enqueue_job(app, new)
         entry.details["copy"] = str(job.id)
         deleted = False
         if body.delete_original and not job.duplicate:
@@ -109,8 +111,8 @@ async def copy_job(request: Request[Nothing, CopyBody]) -> Answer:
                 deleted = await _delete(request, record.id)
         entry.details["original_deleted"] = deleted
     answer = CopiedJob(**enqueued_fields(job), copied_from=record.id, original_deleted=deleted)
-    location = f"{request.root}{ROOT}/{job.id}".encode()
-    return Answer(answer, 200 if job.duplicate else 201, ((b"location", location),))
+    location = f"{request.mount_path}{API_ROOT}/{job.id}".encode()
+    return Response(answer, 200 if job.duplicate else 201, ((b"location", location),))
 
 
 def _new_job(request: Request[Any, CopyBody], record: JobRecord, given: dict[str, Any]) -> NewJob:
@@ -120,18 +122,18 @@ def _new_job(request: Request[Any, CopyBody], record: JobRecord, given: dict[str
     name = record.task or None if task is None else task.name
 
     def check(job: JobRecord | NewJob, body: Any, body_format: str) -> None:
-        taken_over = {field: getattr(job, field) for field in _TAKEN_OVER}
+        taken_over = {field: getattr(job, field) for field in _INHERITED_OPTIONS}
         retry = None if job.retry is None else msgspec.json.decode(job.retry)
         said = {**taken_over, "retry": retry, **given}
         canonical = canonical_body(
             said, topic=job.topic, task=name or "", body=body, body_format=body_format, now=app.clock.now()
         )
-        request.api.gate.access.check_enqueue(
+        request.api.authenticator.access.check_enqueue(
             request.caller, topic=job.topic, task=name, body=canonical, job={**rule_fields(job), **given}
         )
 
     try:
-        job = copy_of(app, record, payload, None, cast("CopyOptions", given))
+        job = make_copy(app, record, payload, None, cast("CopyOptions", given))
     except (InvalidInput, HandlerNotFound, WrongState) as error:
         check(record, payload, str(record.format))
         raise _without_values(error) if isinstance(error, InvalidPayload) else error from None
@@ -149,9 +151,9 @@ async def _delete(request: Request[Any, Any], job_id: UUID) -> bool:
 
 def _payload(request: Request[Any, CopyBody], record: JobRecord) -> Any:
     """What the new job is to be given, with everything hidden as it was."""
-    body, before = request.body, payload_of(record)
+    body, before = request.body, copied_payload(record)
     if body.payload is not UNSET and body.patch is not UNSET:
-        raise refused("payload and patch are both given; give one of them", pointer="#/patch")
+        raise invalid_input_problem("payload and patch are both given; give one of them", pointer="#/patch")
     if record.format is BodyFormat.BYTES:
         return _bytes(body, before)
     name = "payload" if body.patch is UNSET else "patch"
@@ -162,17 +164,17 @@ def _payload(request: Request[Any, CopyBody], record: JobRecord) -> Any:
     try:
         restored = request.api.redaction.restore(after, before)
     except CannotRestore as error:
-        raise refused(
-            f"{'.'.join(map(str, error.path))} has the mark of a hidden value, but {error.why}; give the "
+        raise invalid_input_problem(
+            f"{'.'.join(map(str, error.path))} has the mark of a hidden value, but {error.reason}; give the "
             "value itself",
             pointer=f"#/{name}{pointer_to(error.path)}",
         ) from None
     if not request.caller.superuser:
-        _refuse_neighbours(request, before, restored)
+        _check_beside_hidden(request, before, restored)
     return restored
 
 
-def _refuse_neighbours(request: Request[Any, CopyBody], before: Any, restored: Any) -> None:
+def _check_beside_hidden(request: Request[Any, CopyBody], before: Any, restored: Any) -> None:
     """Whoever may choose what stands beside a hidden value, an address, say, can have it sent there."""
     body = request.body
     if body.patch is not UNSET:
@@ -188,20 +190,24 @@ def _refuse_neighbours(request: Request[Any, CopyBody], before: Any, restored: A
 
 def _without_values(error: InvalidPayload) -> InvalidPayload:
     """What is refused may be what the job before had, and hidden: then it is not its caller's to read."""
-    without = InvalidPayload(str(error) if error.kept is None else error.kept)
+    without = InvalidPayload(
+        str(error) if error.message_without_value is None else error.message_without_value
+    )
     without.places = error.places
     return without
 
 
 def _bytes(body: CopyBody, before: Any) -> Any:
     if body.patch is not UNSET:
-        raise refused("the job has bytes for a payload, which have no members to patch", pointer="#/patch")
+        raise invalid_input_problem(
+            "the job has bytes for a payload, which have no members to patch", pointer="#/patch"
+        )
     if body.payload is UNSET:
         return before
     try:
         return base64.b64decode(body.payload, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise refused(
+        raise invalid_input_problem(
             "the job has bytes for a payload, so it has to be text in base64", pointer="#/payload"
         ) from None
 
@@ -209,7 +215,7 @@ def _bytes(body: CopyBody, before: Any) -> Any:
 ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{ROOT}/{{id:uuid}}/copy",
+        path=f"{API_ROOT}/{{id:uuid}}/copy",
         name="copy_job",
         summary="Make a new job like this one, as it was or with changes; keys and tokens need the scope "
         "enqueue, too",
@@ -217,12 +223,12 @@ ROUTES: Final = (
         handler=copy_job,
         body=CopyBody,
         body_required=False,
-        answers={201: CopiedJob, 200: CopiedJob},
-        problems=(JOB_NOT_FOUND, WRONG_STATE, *PROBLEMS),
+        responses={201: CopiedJob, 200: CopiedJob},
+        problems=(JOB_NOT_FOUND, WRONG_STATE, *ENQUEUE_PROBLEMS),
         parameters={
             "Idempotency-Key": "The new job's key, for clients that send it as a header.",
-            **REQUEST_ID,
+            **REQUEST_ID_PARAMETER,
         },
-        repeatable=True,
+        idempotent=True,
     ),
 )

@@ -19,12 +19,12 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
-from tidewheel.client.enqueue import submit, submit_many
+from tidewheel.client.enqueue import enqueue_job, enqueue_jobs
 from tidewheel.client.job_handle import Job
 from tidewheel.core import headers as job_headers
 from tidewheel.core import payload
 from tidewheel.core.clock import (
-    LONGEST,
+    MAX_SECONDS,
     MICROSECONDS,
     seconds_to_microseconds,
     to_datetime,
@@ -34,22 +34,22 @@ from tidewheel.core.model import BodyFormat, JobRecord, NewJob, OnDuplicate
 from tidewheel.core.names import shorten, suggest
 from tidewheel.core.retry import Retry
 from tidewheel.errors import HandlerNotFound, InvalidInput, InvalidPayload
-from tidewheel.pull.queue import LEAST_TTR
+from tidewheel.pull.queue import MIN_TTR_SECONDS
 from tidewheel.server.field_types import StateName, TenantName, TopicName
-from tidewheel.server.idempotent_requests import REQUEST_ID
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
 from tidewheel.server.problems import (
     BACKPRESSURE,
     HANDLER_NOT_FOUND,
     KEY_IN_USE,
     LIMIT_EXCEEDED,
     Problem,
-    located,
-    refused,
+    invalid_input_problem,
+    problem_at,
 )
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 from tidewheel.settings import MAX_COUNT
-from tidewheel.tasks.job_factory import maker, of_job
+from tidewheel.tasks.job_factory import job_maker, with_job_index
 from tidewheel.tasks.options import MAX_AFTER, MAX_LIMIT_KEY_LENGTH, MAX_PRIORITY, EnqueueOptions
 from tidewheel.tasks.registry import Registry
 from tidewheel.tasks.signature import Signature
@@ -60,7 +60,7 @@ _UNLIMITED: Final = frozenset({"max_attempts", "timeout", "retention", "retentio
 
 
 def canonical_body(
-    said: Mapping[str, Any], *, topic: str, task: str, body: Any, body_format: str, now: int
+    options: Mapping[str, Any], *, topic: str, task: str, body: Any, body_format: str, now: int
 ) -> dict[str, Any]:
     """Return ``@request.body``: the options under their names in Python, and where the job goes with what.
 
@@ -68,7 +68,7 @@ def canonical_body(
     ``delay`` are both there if one of them was given. ``now``: microseconds, to tell one from the other.
     """
     known: dict[str, Any] = {}
-    for name, value in said.items():
+    for name, value in options.items():
         if value is not None:
             known[name] = msgspec.to_builtins(value) if name in {"retry", "after"} else value
         elif name in _UNLIMITED:
@@ -89,7 +89,7 @@ def validated_body(job: NewJob, task: Task[..., Any] | None) -> tuple[Any, str]:
     if job.format is BodyFormat.BYTES:
         return base64.b64encode(job.payload).decode("ascii"), "bytes"
     if task is not None and isinstance(task.signature, Signature):
-        return task.signature.as_read(job.payload), "json"
+        return task.signature.normalize(job.payload), "json"
     return payload.decode(job.payload), "json"
 
 
@@ -98,19 +98,19 @@ def rule_fields(job: NewJob | JobRecord) -> dict[str, Any]:
     return {"priority": job.priority, "key": job.key, "correlation_id": job.correlation_id}
 
 
-MAX_TOGETHER: Final = 1000
+MAX_JOBS_PER_REQUEST: Final = 1000
 """Most jobs of one request."""
-TRACES: Final = frozenset({"traceparent", "tracestate"})
+TRACE_HEADERS: Final = frozenset({"traceparent", "tracestate"})
 """Headers of a job that anybody may give: they change nothing but what traces show."""
 
 TaskName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="Seconds.")]
-Wait: TypeAlias = Annotated[float, Meta(ge=0.001, le=LONGEST, description="Seconds.")]
-Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
-Retries: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description="Seconds.")]
+PositiveSeconds: TypeAlias = Annotated[float, Meta(ge=0.001, le=MAX_SECONDS, description="Seconds.")]
+AttemptCount: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+RetryCount: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT - 1)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
-Ttr: TypeAlias = Annotated[float, Meta(ge=int(LEAST_TTR), le=LONGEST, description="Seconds.")]
+Ttr: TypeAlias = Annotated[float, Meta(ge=int(MIN_TTR_SECONDS), le=MAX_SECONDS, description="Seconds.")]
 LimitKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_LIMIT_KEY_LENGTH)]
 
 
@@ -156,14 +156,14 @@ class JobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     payload: Any = None
     format: Literal["json", "bytes"] = "json"
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | UnsetType = UNSET
-    max_attempts: Attempts | UnsetType | None = UNSET
+    max_attempts: AttemptCount | UnsetType | None = UNSET
     key: Text | UnsetType | None = UNSET
     until: Literal["pruned", "finished"] | UnsetType = UNSET
     on_duplicate: Literal["keep", "replace"] | UnsetType = UNSET
     correlation_id: Text | UnsetType | None = UNSET
-    timeout: Wait | UnsetType | None = UNSET
+    timeout: PositiveSeconds | UnsetType | None = UNSET
     retry: RetryBody | UnsetType | None = UNSET
-    expires: Wait | UnsetType | None = UNSET
+    expires: PositiveSeconds | UnsetType | None = UNSET
     limit_key: LimitKey | UnsetType | None = UNSET
 
 
@@ -192,9 +192,9 @@ class EnqueueBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=True
     service_id: Text | UnsetType = UNSET
     ttr: Ttr | UnsetType | None = UNSET
     camel_run_at: Moment | UnsetType | None = field(default=UNSET, name="runAt")
-    camel_max_retries: Retries | UnsetType = field(default=UNSET, name="maxRetries")
-    max_retries: Retries | UnsetType = UNSET
-    camel_max_attempts: Attempts | UnsetType | None = field(default=UNSET, name="maxAttempts")
+    camel_max_retries: RetryCount | UnsetType = field(default=UNSET, name="maxRetries")
+    max_retries: RetryCount | UnsetType = UNSET
+    camel_max_attempts: AttemptCount | UnsetType | None = field(default=UNSET, name="maxAttempts")
     camel_correlation_id: Text | UnsetType | None = field(default=UNSET, name="correlationId")
     camel_on_duplicate: Literal["keep", "replace"] | UnsetType = field(default=UNSET, name="onDuplicate")
     camel_after_any: bool | UnsetType = field(default=UNSET, name="afterAny")
@@ -209,16 +209,16 @@ _ALIASES: Final = {
     "maxRetries": "max_attempts",
     "max_retries": "max_attempts",
 }
-_OWNER: Final = ("tenant", "user_id", "service_id")
-_NAMES: Final = EnqueueBody.__struct_encode_fields__
-_FIRST: Final = _NAMES[:4]  # topic, task, payload, format
+_OWNER_FIELDS: Final = ("tenant", "user_id", "service_id")
+_FIELD_NAMES: Final = EnqueueBody.__struct_encode_fields__
+_COMMON_FIELDS: Final = _FIELD_NAMES[:4]  # topic, task, payload, format
 OPTIONS: Final = JobBody.__struct_fields__[4:]
 """The fields of a body that are options of the Python API."""
 _NO_OPTIONS: Final = ("headers", "ttr")
 """What is written into the job after it was made: no options of ``enqueue``."""
-_UNREAD: Final[Mapping[str, Any]] = {}
+_EMPTY_BODY: Final[Mapping[str, Any]] = {}
 """The body for a rule that does not look at it."""
-_REST_UNSET: Final = (UNSET,) * (len(_NAMES) - len(_FIRST))
+_OTHER_FIELDS_UNSET: Final = (UNSET,) * (len(_FIELD_NAMES) - len(_COMMON_FIELDS))
 
 
 class EnqueuedJob(Struct, frozen=True, kw_only=True):
@@ -239,7 +239,7 @@ class EnqueuedJob(Struct, frozen=True, kw_only=True):
 class EnqueueManyBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs to make, all of them or none."""
 
-    jobs: Annotated[list[EnqueueBody], Meta(min_length=1, max_length=MAX_TOGETHER)]
+    jobs: Annotated[list[EnqueueBody], Meta(min_length=1, max_length=MAX_JOBS_PER_REQUEST)]
 
 
 class EnqueuedJobs(Struct, frozen=True):
@@ -248,59 +248,61 @@ class EnqueuedJobs(Struct, frozen=True):
     items: tuple[EnqueuedJob, ...]
 
 
-async def enqueue(request: Request[Nothing, EnqueueBody]) -> Answer:
-    given = given_of(request.body)
+async def enqueue(request: Request[NoQuery, EnqueueBody]) -> Response:
+    given = given_fields(request.body)
     _check_owner(request, given, "#")
-    options = options_of(given, "#")
+    options = read_options(given, "#")
     _add_headers(request, options)
-    job = await submit(request.app, _new_job(request, given, options, "#"))
-    location = f"{request.root}{ROOT}/{job.id}".encode()
-    return Answer(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
+    job = await enqueue_job(request.app, _new_job(request, given, options, "#"))
+    location = f"{request.mount_path}{API_ROOT}/{job.id}".encode()
+    return Response(_enqueued(job), 200 if job.duplicate else 201, ((b"location", location),))
 
 
-async def enqueue_many(request: Request[Nothing, EnqueueManyBody]) -> Answer:
+async def enqueue_many(request: Request[NoQuery, EnqueueManyBody]) -> Response:
     if b"idempotency-key" in request.headers:
-        raise refused("Idempotency-Key is for one job; give each job of enqueue-many a key of its own")
+        raise invalid_input_problem(
+            "Idempotency-Key is for one job; give each job of enqueue-many a key of its own"
+        )
     wanted = []
     for index, body in enumerate(request.body.jobs):
         pointer = f"#/jobs/{index}"
         try:
-            given = given_of(body)
+            given = given_fields(body)
             _check_owner(request, given, pointer)
-            wanted.append(_new_job(request, given, options_of(given, pointer), pointer))
+            wanted.append(_new_job(request, given, read_options(given, pointer), pointer))
         except InvalidPayload as error:
-            raise located(of_job(error, index), f"{pointer}/payload") from None
+            raise problem_at(with_job_index(error, index), f"{pointer}/payload") from None
         except (InvalidInput, HandlerNotFound) as error:
-            raise located(error, pointer) from None
-    jobs = await submit_many(request.app, wanted, whole=True)
-    return Answer(EnqueuedJobs(tuple(_enqueued(job) for job in jobs)), 201)
+            raise problem_at(error, pointer) from None
+    jobs = await enqueue_jobs(request.app, wanted, atomic=True)
+    return Response(EnqueuedJobs(tuple(_enqueued(job) for job in jobs)), 201)
 
 
-def given_of(body: EnqueueBody) -> dict[str, Any]:
+def given_fields(body: EnqueueBody) -> dict[str, Any]:
     """The fields that were given, under the names they were given by."""
     values = structs.astuple(body)
     # Most say where to and with what, and nothing else; then the rest need not be looked at one by one.
-    few = values[len(_FIRST) :] == _REST_UNSET
-    pairs = zip(_FIRST if few else _NAMES, values, strict=not few)
+    few = values[len(_COMMON_FIELDS) :] == _OTHER_FIELDS_UNSET
+    pairs = zip(_COMMON_FIELDS if few else _FIELD_NAMES, values, strict=not few)
     return {name: value for name, value in pairs if value is not UNSET}
 
 
-def options_of(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
+def read_options(given: Mapping[str, Any], pointer: str) -> EnqueueOptions:
     """What the body says about the job, under the names of the Python API."""
     options: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _FIRST or name in _NO_OPTIONS:
+        if name in _COMMON_FIELDS or name in _NO_OPTIONS:
             continue
         meant = _ALIASES.get(name, name)
         if meant in options:
-            raise refused(
+            raise invalid_input_problem(
                 f"{name} says the same as another field; give one of them", pointer=f"{pointer}/{name}"
             )
         match name:
             case "maxRetries" | "max_retries":
                 options[meant] = value + 1
             case "retry":
-                options[meant] = None if value is None else retry_of(value)
+                options[meant] = None if value is None else read_retry(value)
             case _:
                 options[meant] = value
     return cast("EnqueueOptions", options)  # the app checks every value
@@ -310,25 +312,27 @@ def _new_job(
     request: Request[Any, Any], given: Mapping[str, Any], options: EnqueueOptions, pointer: str
 ) -> NewJob:
     """The job, checked, when this caller may make it."""
-    caller, access = request.caller, request.api.gate.access
+    caller, access = request.caller, request.api.authenticator.access
     target = _target(request, given, options, pointer)
     if access.enqueue_rule_reads_job(caller):
-        job = _judged_job(request, given, options, target, pointer)
+        job = _rule_checked_job(request, given, options, target, pointer)
     else:
         task, name, topic = target
-        access.check_enqueue(caller, topic=topic, task=None if task is None else task.name, body=_UNREAD)
-        job = maker(request.app, name, options)(payload_of(given["payload"], given["format"], pointer))
+        access.check_enqueue(caller, topic=topic, task=None if task is None else task.name, body=_EMPTY_BODY)
+        job = job_maker(request.app, name, options)(read_payload(given["payload"], given["format"], pointer))
     if given.get("ttr") is not None:
         job = structs.replace(job, lease_seconds=given["ttr"])
     if job.on_duplicate is OnDuplicate.REPLACE:
         changing = access.enqueue_context(caller, replacing=True)
-        job = structs.replace(job, only=None if changing is None else changing.only)
+        job = structs.replace(job, row_filter=None if changing is None else changing.only)
     if "headers" in given:
-        job = structs.replace(job, headers=job_headers.write(_texts(request, given["headers"], pointer)))
+        job = structs.replace(
+            job, headers=job_headers.write_headers(_check_headers(request, given["headers"], pointer))
+        )
     return job
 
 
-def _judged_job(
+def _rule_checked_job(
     request: Request[Any, Any],
     given: Mapping[str, Any],
     options: EnqueueOptions,
@@ -344,12 +348,12 @@ def _judged_job(
         canonical = canonical_body(
             said, topic=topic, task=task_name or "", body=body, body_format=body_format, now=app.clock.now()
         )
-        request.api.gate.access.check_enqueue(
+        request.api.authenticator.access.check_enqueue(
             request.caller, topic=topic, task=task_name, body=canonical, job=fields
         )
 
     try:
-        job = maker(app, name, options)(payload_of(given["payload"], given["format"], pointer))
+        job = job_maker(app, name, options)(read_payload(given["payload"], given["format"], pointer))
     except (InvalidInput, HandlerNotFound, Problem):
         # A caller who may not enqueue is told that, and not what is wrong with the job.
         check(given["payload"], given["format"], options)
@@ -365,13 +369,13 @@ def _target(
     registry = request.app.registry
     wanted, named = given.get("topic"), given.get("task")
     if named is not None:
-        task = registry.named(named)
+        task = registry.find(named)
         if task is None:
             # Names of tasks are for those who may enqueue.
-            request.api.gate.access.check_enqueue_rule(
+            request.api.authenticator.access.check_enqueue_rule(
                 request.caller, topic=wanted or named, task=named, body=given, job=options
             )
-            raise no_task(registry, named)
+            raise unknown_task_error(registry, named)
         name, topic = task.name, wanted or task.topic
         if wanted is not None:
             options["topic"] = wanted
@@ -381,11 +385,13 @@ def _target(
         if task is not None:
             topic = task.topic
     else:
-        raise refused("task and topic are both missing; give one of them", pointer=f"{pointer}/topic")
+        raise invalid_input_problem(
+            "task and topic are both missing; give one of them", pointer=f"{pointer}/topic"
+        )
     if task is not None and not task.durable:
-        access = request.api.gate.access
+        access = request.api.authenticator.access
         access.check_enqueue_rule(request.caller, topic=topic, task=task.name, body=given, job=options)
-        raise refused(
+        raise invalid_input_problem(
             f"task {task.name!r} is not durable: its jobs run in the process that enqueues them; "
             "enqueue it from the program that is to run it",
             pointer=f"{pointer}/{'topic' if named is None else 'task'}",
@@ -393,26 +399,26 @@ def _target(
     return task, name, topic
 
 
-def no_task(registry: Registry, name: str) -> HandlerNotFound:
+def unknown_task_error(registry: Registry, name: str) -> HandlerNotFound:
     known = suggest(name, registry.tasks)
-    return HandlerNotFound(f"there is no task {shorten(name)}{known}; GET {ROOT}/tasks lists them")
+    return HandlerNotFound(f"there is no task {shorten(name)}{known}; GET {API_ROOT}/tasks lists them")
 
 
 def _check_owner(request: Request[Any, Any], given: Mapping[str, Any], pointer: str) -> None:
     """Superusers act for all, and say for whom a job is. Others may say no more than what they have shown."""
     if (context := request.context) is None:
         return
-    for name in _OWNER:
+    for name in _OWNER_FIELDS:
         if name in given and given[name] != getattr(context, name):
-            raise refused(
+            raise invalid_input_problem(
                 f"{name} can be chosen by superusers only; leave it out", pointer=f"{pointer}/{name}"
             )
 
 
-def _texts(request: Request[Any, Any], given: dict[str, str], pointer: str) -> dict[str, str]:
+def _check_headers(request: Request[Any, Any], given: dict[str, str], pointer: str) -> dict[str, str]:
     """They become context variables of whoever runs the job: not for everybody to set, traces aside."""
-    if not request.caller.superuser and not given.keys() <= TRACES:
-        raise refused(
+    if not request.caller.superuser and not given.keys() <= TRACE_HEADERS:
+        raise invalid_input_problem(
             "headers other than traceparent and tracestate can be given by superusers only; leave them out",
             pointer=f"{pointer}/headers",
         )
@@ -420,36 +426,36 @@ def _texts(request: Request[Any, Any], given: dict[str, str], pointer: str) -> d
 
 
 def _add_headers(request: Request[Any, Any], options: EnqueueOptions) -> None:
-    if (key := key_of_header(request, options.get("key"))) is not None:
+    if (key := read_idempotency_key(request, options.get("key"))) is not None:
         options["key"] = key
     correlation = request.header(b"x-correlation-id")
     if correlation is not None and options.get("correlation_id") is None:
         options["correlation_id"] = correlation
 
 
-def key_of_header(request: Request[Any, Any], given: Any) -> str | None:
+def read_idempotency_key(request: Request[Any, Any], given: Any) -> str | None:
     """What Idempotency-Key says, beside the key of the body."""
     key = request.header(b"idempotency-key")
     if key is None and b"idempotency-key" in request.headers:
-        raise refused("Idempotency-Key is empty; give a key, or leave it out")
+        raise invalid_input_problem("Idempotency-Key is empty; give a key, or leave it out")
     if key is not None and given not in {None, key}:
-        raise refused("Idempotency-Key and key differ; give one of them", pointer="#/key")
+        raise invalid_input_problem("Idempotency-Key and key differ; give one of them", pointer="#/key")
     return key
 
 
-def payload_of(payload: Any, body_format: str, pointer: str) -> Any:
+def read_payload(payload: Any, body_format: str, pointer: str) -> Any:
     """A payload as the app takes it: JSON, or bytes that came as base64."""
     if body_format == "json":
         return payload
     try:
         return base64.b64decode(payload, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise refused(
+        raise invalid_input_problem(
             "format is bytes, so payload has to be text in base64", pointer=f"{pointer}/payload"
         ) from None
 
 
-def retry_of(body: RetryBody) -> Retry:
+def read_retry(body: RetryBody) -> Retry:
     """A retry policy as the app takes it."""
     match body:
         case ExponentialRetry():
@@ -487,37 +493,37 @@ def enqueued_fields(job: Job[Any]) -> dict[str, Any]:
     }
 
 
-PROBLEMS: Final = (HANDLER_NOT_FOUND, KEY_IN_USE, LIMIT_EXCEEDED, BACKPRESSURE)
+ENQUEUE_PROBLEMS: Final = (HANDLER_NOT_FOUND, KEY_IN_USE, LIMIT_EXCEEDED, BACKPRESSURE)
 
 ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{ROOT}/enqueue",
+        path=f"{API_ROOT}/enqueue",
         name="enqueue",
         summary="Make a job",
         permission=Permission.ENQUEUE,
         handler=enqueue,
         body=EnqueueBody,
-        answers={201: EnqueuedJob, 200: EnqueuedJob},
-        problems=PROBLEMS,
+        responses={201: EnqueuedJob, 200: EnqueuedJob},
+        problems=ENQUEUE_PROBLEMS,
         parameters={
             "Idempotency-Key": "The job's key, for clients that send it as a header.",
             "X-Correlation-ID": "The job's correlation id, unless the body has one.",
-            **REQUEST_ID,
+            **REQUEST_ID_PARAMETER,
         },
-        repeatable=True,
+        idempotent=True,
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/enqueue-many",
+        path=f"{API_ROOT}/enqueue-many",
         name="enqueue_many",
         summary="Make up to 1,000 jobs, all of them or none",
         permission=Permission.ENQUEUE,
         handler=enqueue_many,
         body=EnqueueManyBody,
-        answers={201: EnqueuedJobs},
-        problems=PROBLEMS,
-        parameters=REQUEST_ID,
-        repeatable=True,
+        responses={201: EnqueuedJobs},
+        problems=ENQUEUE_PROBLEMS,
+        parameters=REQUEST_ID_PARAMETER,
+        idempotent=True,
     ),
 )

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from tidewheel.access.api_keys import ApiKey
-from tidewheel.core.clock import LONGEST
+from tidewheel.core.clock import MAX_SECONDS
 from tidewheel.errors import InvalidInput
 from tidewheel.server.field_types import PageQuery, TenantName
 from tidewheel.server.problems import KEY_NOT_FOUND, Problem
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 
 
 class KeyShape(Struct, frozen=True, kw_only=True):
@@ -59,17 +59,19 @@ class KeyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
     user_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     service_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-    expires: Annotated[float, Meta(ge=1, le=LONGEST, description="Seconds.")] | None = None
+    expires: Annotated[float, Meta(ge=1, le=MAX_SECONDS, description="Seconds.")] | None = None
 
 
-async def list_keys(request: Request[PageQuery, None]) -> Answer:
-    found, cursor = await request.api.gate.access.keys(limit=request.query.limit, cursor=request.query.cursor)
-    return Answer(KeyList(tuple(_shape(key) for key in found), cursor))
+async def list_keys(request: Request[PageQuery, None]) -> Response:
+    found, cursor = await request.api.authenticator.access.keys(
+        limit=request.query.limit, cursor=request.query.cursor
+    )
+    return Response(KeyList(tuple(_shape(key) for key in found), cursor))
 
 
-async def create_key(request: Request[Nothing, KeyBody]) -> Answer:
+async def create_key(request: Request[NoQuery, KeyBody]) -> Response:
     body = request.body
-    made = await request.api.gate.access.create_key(
+    made = await request.api.authenticator.access.create_key(
         body.name,
         tenant=body.tenant,
         superuser=body.superuser,
@@ -80,16 +82,20 @@ async def create_key(request: Request[Nothing, KeyBody]) -> Answer:
         by=request.caller,
         address=request.address,
     )
-    return Answer(NewKeyShape(key=made.key, **_fields(made.info)), 201)
+    return Response(NewKeyShape(key=made.key, **_fields(made.info)), 201)
 
 
-async def revoke_key(request: Request[Nothing, None]) -> Answer:
+async def revoke_key(request: Request[NoQuery, None]) -> Response:
     key_id = request.path["key"]
     try:
-        revoked = await request.api.gate.access.revoke_key(key_id, by=request.caller, address=request.address)
+        revoked = await request.api.authenticator.access.revoke_key(
+            key_id, by=request.caller, address=request.address
+        )
     except InvalidInput:
-        raise Problem(KEY_NOT_FOUND, f"there is no key {key_id[:50]}; GET {ROOT}/keys lists them") from None
-    return Answer(_shape(revoked))
+        raise Problem(
+            KEY_NOT_FOUND, f"there is no key {key_id[:50]}; GET {API_ROOT}/keys lists them"
+        ) from None
+    return Response(_shape(revoked))
 
 
 def _shape(key: ApiKey) -> KeyShape:
@@ -104,34 +110,34 @@ def _fields(key: ApiKey) -> dict[str, Any]:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/keys",
+        path=f"{API_ROOT}/keys",
         name="list_keys",
         summary="The API keys, newest first, without their secrets",
         permission=Permission.SUPERUSER,
         handler=list_keys,
         query=PageQuery,
-        answers={200: KeyList},
+        responses={200: KeyList},
         tag="access",
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/keys",
+        path=f"{API_ROOT}/keys",
         name="create_key",
         summary="Make an API key, which is shown this one time",
         permission=Permission.SUPERUSER,
         handler=create_key,
         body=KeyBody,
-        answers={201: NewKeyShape},
+        responses={201: NewKeyShape},
         tag="access",
     ),
     Route(
         method="DELETE",
-        path=f"{ROOT}/keys/{{key}}",
+        path=f"{API_ROOT}/keys/{{key}}",
         name="revoke_key",
         summary="Revoke an API key",
         permission=Permission.SUPERUSER,
         handler=revoke_key,
-        answers={200: KeyShape},
+        responses={200: KeyShape},
         problems=(KEY_NOT_FOUND,),
         tag="access",
     ),

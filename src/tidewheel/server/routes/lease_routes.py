@@ -13,23 +13,23 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tidewheel.core import payload
-from tidewheel.core.clock import DAY, LONGEST, to_datetime
+from tidewheel.core.clock import DAY, MAX_SECONDS, to_datetime
 from tidewheel.core.model import Lease, NewStep, Report, StepRecord
 from tidewheel.core.names import check_step_name
 from tidewheel.errors import InvalidInput
-from tidewheel.server.idempotent_requests import REQUEST_ID
-from tidewheel.server.problems import located, refused
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
+from tidewheel.server.problems import invalid_input_problem, problem_at
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 from tidewheel.tasks.context import make_progress
 
-PATH: Final = f"{ROOT}/work"
-TAG: Final = "work"
+WORK_PATH: Final = f"{API_ROOT}/work"
+WORK_TAG: Final = "work"
 MAX_LEASES: Final = 1000
 """Most leases of one request."""
 
 Fence: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-RunSeconds: TypeAlias = Annotated[float, Meta(ge=0, le=LONGEST, description="Seconds the handler ran.")]
+RunSeconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_SECONDS, description="Seconds the handler ran.")]
 LeaseSeconds: TypeAlias = Annotated[float, Meta(ge=1, le=DAY, description="Seconds.")]
 
 
@@ -44,13 +44,13 @@ class LeaseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Lease(self.id, self.fence)
 
 
-Leases: TypeAlias = Annotated[list[LeaseBody], Meta(min_length=1, max_length=MAX_LEASES)]
+LeaseList: TypeAlias = Annotated[list[LeaseBody], Meta(min_length=1, max_length=MAX_LEASES)]
 
 
 class LeasesBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Some leases."""
 
-    leases: Leases
+    leases: LeaseList
 
 
 class StartBody(LeasesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,26 +88,26 @@ class Cancellations(Struct, frozen=True):
     cancel_requested: tuple[bool, ...]
 
 
-async def start(request: Request[Nothing, StartBody]) -> Answer:
+async def start(request: Request[NoQuery, StartBody]) -> Response:
     body = request.body
     if body.run_seconds and len(body.run_seconds) != len(body.leases):
-        raise refused(
+        raise invalid_input_problem(
             f"run_seconds has {len(body.run_seconds):,} items for {len(body.leases):,} leases; "
             "give one for each, or leave it out",
             pointer="#/run_seconds",
         )
     held = await request.app.remote.start(_leases(body), body.run_seconds, alone=body.alone)
-    return Answer(Held(tuple(held)))
+    return Response(Held(tuple(held)))
 
 
-async def extend(request: Request[Nothing, ExtendBody]) -> Answer:
+async def extend(request: Request[NoQuery, ExtendBody]) -> Response:
     remote, leases = request.app.remote, _leases(request.body)
     held = await remote.extend(leases, request.body.lease or request.app.settings.lease)
-    return Answer(Extended(tuple(held), tuple(await remote.cancel_requests(leases))))
+    return Response(Extended(tuple(held), tuple(await remote.cancel_requests(leases))))
 
 
-async def cancellations(request: Request[Nothing, LeasesBody]) -> Answer:
-    return Answer(Cancellations(tuple(await request.app.remote.cancel_requests(_leases(request.body)))))
+async def cancellations(request: Request[NoQuery, LeasesBody]) -> Response:
+    return Response(Cancellations(tuple(await request.app.remote.cancel_requests(_leases(request.body)))))
 
 
 def _leases(body: LeasesBody) -> list[Lease]:
@@ -117,36 +117,36 @@ def _leases(body: LeasesBody) -> list[Lease]:
 ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{PATH}/extend",
+        path=f"{WORK_PATH}/extend",
         name="extend_leases",
         summary="Make leases last longer",
         permission=Permission.WORK,
         handler=extend,
         body=ExtendBody,
-        answers={200: Extended},
-        tag=TAG,
+        responses={200: Extended},
+        tag=WORK_TAG,
     ),
     Route(
         method="POST",
-        path=f"{PATH}/cancellations",
+        path=f"{WORK_PATH}/cancellations",
         name="cancel_requests",
         summary="Which of these jobs somebody wants to stop",
         permission=Permission.WORK,
         handler=cancellations,
         body=LeasesBody,
-        answers={200: Cancellations},
-        tag=TAG,
+        responses={200: Cancellations},
+        tag=WORK_TAG,
     ),
     Route(
         method="POST",
-        path=f"{PATH}/start",
+        path=f"{WORK_PATH}/start",
         name="start_jobs",
         summary="Record that handlers have begun, so that a crash counts as an attempt",
         permission=Permission.WORK,
         handler=start,
         body=StartBody,
-        answers={200: Held},
-        tag=TAG,
+        responses={200: Held},
+        tag=WORK_TAG,
     ),
 )
 
@@ -200,19 +200,21 @@ class Steps(Struct, frozen=True):
     steps: tuple[FinishedStep, ...]
 
 
-async def report(request: Request[Nothing, ReportsBody]) -> Answer:
+async def report(request: Request[NoQuery, ReportsBody]) -> Response:
     limit = request.app.settings.max_result_bytes
     reports = [_report(item, limit, f"#/reports/{place}") for place, item in enumerate(request.body.reports)]
-    return Answer(Held(tuple(await request.app.remote.report(reports))))
+    return Response(Held(tuple(await request.app.remote.report(reports))))
 
 
-async def steps(request: Request[Nothing, LeaseBody]) -> Answer:
+async def steps(request: Request[NoQuery, LeaseBody]) -> Response:
     found = await request.app.remote.steps(request.body.lease)
-    return Answer(Steps(found is not None, tuple([_step(step) for step in found or ()])))
+    return Response(Steps(found is not None, tuple([_step(step) for step in found or ()])))
 
 
 def _report(item: ReportBody, limit: int, pointer: str) -> Report:
-    checkpoint = None if item.checkpoint is UNSET else _body(item.checkpoint, limit, "checkpoint", pointer)
+    checkpoint = (
+        None if item.checkpoint is UNSET else _encode_body(item.checkpoint, limit, "checkpoint", pointer)
+    )
     said = item.progress
     progress = None if said is None else make_progress(said.percent, said.message, said.stage)
     return Report(item.lease, progress, checkpoint, _new_step(item, limit, pointer), item.run_seconds)
@@ -225,15 +227,15 @@ def _new_step(item: ReportBody, limit: int, pointer: str) -> NewStep | None:
     try:
         name = check_step_name(said.name)
     except InvalidInput as error:
-        raise located(error, f"{pointer}/step/name") from None
-    return NewStep(name, _body(said.output, limit, "output", f"{pointer}/step"), said.run_seconds)
+        raise problem_at(error, f"{pointer}/step/name") from None
+    return NewStep(name, _encode_body(said.output, limit, "output", f"{pointer}/step"), said.run_seconds)
 
 
-def _body(value: Any, limit: int, what: str, pointer: str) -> bytes:
+def _encode_body(value: Any, limit: int, what: str, pointer: str) -> bytes:
     try:
         return payload.encode(value, limit=limit, what=what, limit_name="max_result_bytes")
     except InvalidInput as error:
-        raise located(error, f"{pointer}/{what}") from None
+        raise problem_at(error, f"{pointer}/{what}") from None
 
 
 def _step(step: StepRecord) -> FinishedStep:
@@ -250,26 +252,26 @@ def _step(step: StepRecord) -> FinishedStep:
 REPORTING_ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{PATH}/report",
+        path=f"{WORK_PATH}/report",
         name="report_progress",
         summary="Remember progress, checkpoints and finished steps",
         permission=Permission.WORK,
         handler=report,
         body=ReportsBody,
-        answers={200: Held},
-        parameters=REQUEST_ID,
-        repeatable=True,
-        tag=TAG,
+        responses={200: Held},
+        parameters=REQUEST_ID_PARAMETER,
+        idempotent=True,
+        tag=WORK_TAG,
     ),
     Route(
         method="POST",
-        path=f"{PATH}/steps",
+        path=f"{WORK_PATH}/steps",
         name="finished_steps",
         summary="The steps that a job has finished",
         permission=Permission.WORK,
         handler=steps,
         body=LeaseBody,
-        answers={200: Steps},
-        tag=TAG,
+        responses={200: Steps},
+        tag=WORK_TAG,
     ),
 )

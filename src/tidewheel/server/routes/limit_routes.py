@@ -19,10 +19,10 @@ from tidewheel.errors import InvalidInput
 from tidewheel.server.field_types import TenantName
 from tidewheel.server.problems import INVALID_INPUT, Problem
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 
-Slots = Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)]
-Starts = Annotated[int, Meta(ge=1, le=MAX_RATE_COUNT)]
+SlotCount = Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)]
+StartCount = Annotated[int, Meta(ge=1, le=MAX_RATE_COUNT)]
 
 
 class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,9 +30,9 @@ class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ``count``.
     """
 
-    count: Starts
+    count: StartCount
     per: Annotated[float, Meta(gt=0, le=MAX_RATE_SECONDS, description="Seconds.")] = 1.0
-    burst: Starts | None = None
+    burst: StartCount | None = None
 
 
 class LimitsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,9 +42,9 @@ class LimitsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     declare, which does not change what an operator has set; the answer has what is in force.
     """
 
-    concurrency: Slots | None = None
+    concurrency: SlotCount | None = None
     rate: RateBody | None = None
-    key_concurrency: Slots | None = None
+    key_concurrency: SlotCount | None = None
     key_rate: RateBody | None = None
     ordered: bool = False
     fair: bool = False
@@ -82,12 +82,12 @@ class LimitsRemoved(Struct, frozen=True):
     removed: bool
 
 
-async def list_limits(request: Request[Nothing, None]) -> Answer:
+async def list_limits(request: Request[NoQuery, None]) -> Response:
     found = await request.app.limits.list()
-    return Answer(LimitsList(tuple(_shape(topic, limits) for topic, limits in found.items())))
+    return Response(LimitsList(tuple(_shape(topic, limits) for topic, limits in found.items())))
 
 
-async def set_limits(request: Request[Nothing, LimitsBody]) -> Answer:
+async def set_limits(request: Request[NoQuery, LimitsBody]) -> Response:
     topic, body = request.path["topic"], request.body
     try:
         limits = TopicLimits(
@@ -104,24 +104,26 @@ async def set_limits(request: Request[Nothing, LimitsBody]) -> Answer:
     if body.origin == "code":
         return await _declare(request, topic, limits)
     details = {"limits": str(limits)}
-    async with request.api.gate.audited(request, "limits.set", target=topic, details=details):
+    async with request.api.authenticator.record_action(request, "limits.set", target=topic, details=details):
         await request.app.limits.set(topic, limits)
-    return Answer(_shape(topic, limits))
+    return Response(_shape(topic, limits))
 
 
-async def _declare(request: Request[Nothing, LimitsBody], topic: str, limits: TopicLimits) -> Answer:
+async def _declare(request: Request[NoQuery, LimitsBody], topic: str, limits: TopicLimits) -> Response:
     details = {"limits": str(limits), "origin": "code"}
-    async with request.api.gate.audited(request, "limits.set", target=topic, details=details) as entry:
-        entry.dropped = not await request.app.limits.declare(topic, limits)
+    async with request.api.authenticator.record_action(
+        request, "limits.set", target=topic, details=details
+    ) as entry:
+        entry.discard = not await request.app.limits.declare(topic, limits)
     present = await request.app.limits.get(topic) or limits
-    return Answer(_shape(topic, present))
+    return Response(_shape(topic, present))
 
 
-async def remove_limits(request: Request[Nothing, None]) -> Answer:
+async def remove_limits(request: Request[NoQuery, None]) -> Response:
     topic = request.path["topic"]
-    async with request.api.gate.audited(request, "limits.remove", target=topic) as entry:
+    async with request.api.authenticator.record_action(request, "limits.remove", target=topic) as entry:
         removed = entry.details["removed"] = await request.app.limits.remove(topic)
-    return Answer(LimitsRemoved(topic, removed))
+    return Response(LimitsRemoved(topic, removed))
 
 
 def _rate(body: RateBody | None) -> Rate | None:
@@ -150,33 +152,33 @@ def _rate_shape(rate: Rate | None) -> RateBody | None:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/limits",
+        path=f"{API_ROOT}/limits",
         name="list_limits",
         summary="Every topic that has limits, and what they are",
         permission=Permission.SUPERUSER,
         handler=list_limits,
-        answers={200: LimitsList},
+        responses={200: LimitsList},
         tag="topics",
     ),
     Route(
         method="PUT",
-        path=f"{ROOT}/limits/{{topic:path}}",
+        path=f"{API_ROOT}/limits/{{topic:path}}",
         name="set_limits",
         summary="Limit a topic: what runs at once, how fast, in which order, for whom",
         permission=Permission.SUPERUSER,
         handler=set_limits,
         body=LimitsBody,
-        answers={200: TopicLimitsShape},
+        responses={200: TopicLimitsShape},
         tag="topics",
     ),
     Route(
         method="DELETE",
-        path=f"{ROOT}/limits/{{topic:path}}",
+        path=f"{API_ROOT}/limits/{{topic:path}}",
         name="remove_limits",
         summary="Remove the limits of a topic",
         permission=Permission.SUPERUSER,
         handler=remove_limits,
-        answers={200: LimitsRemoved},
+        responses={200: LimitsRemoved},
         tag="topics",
     ),
 )

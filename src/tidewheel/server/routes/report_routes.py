@@ -22,15 +22,15 @@ from tidewheel.admin.reports.answers import (
     Outstanding,
     StuckJobs,
 )
-from tidewheel.admin.reports.questions import ASKED, Questions
+from tidewheel.admin.reports.questions import QUESTION_TEXTS, Questions
 from tidewheel.core.clock import DAY, to_datetime
-from tidewheel.core.model import FOREVER, Distribution, MinuteStats, TopicStats
-from tidewheel.core.reports import TaskStats
+from tidewheel.core.model import FOREVER
+from tidewheel.core.reports import Distribution, MinuteStats, TaskStats, TopicStats
 from tidewheel.server.field_types import TenantName
-from tidewheel.server.problems import refused
+from tidewheel.server.problems import invalid_input_problem
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
-from tidewheel.server.routes.job_routes import JobsFilter
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
+from tidewheel.server.routes.filter_routes import JobsFilter
 
 MAX_TOPICS: Final = 1000
 """Most topics of one answer; more_topics counts the others."""
@@ -101,11 +101,11 @@ class StatsShape(Struct, frozen=True, kw_only=True):
     series: tuple[MinuteShape, ...]
 
 
-async def stats(request: Request[StatsQuery, None]) -> Answer:
+async def stats(request: Request[StatsQuery, None]) -> Response:
     query = request.query
-    found = await request.app.stats(query.window, tenant=chosen_tenant(request, query.tenant))
+    found = await request.app.stats(query.window, tenant=requested_tenant(request, query.tenant))
     average = found.run_time.average
-    return Answer(
+    return Response(
         StatsShape(
             pending=found.pending,
             running=found.running,
@@ -127,10 +127,12 @@ async def stats(request: Request[StatsQuery, None]) -> Answer:
     )
 
 
-def chosen_tenant(request: Request[Any, Any], given: str | None) -> str | None:
+def requested_tenant(request: Request[Any, Any], given: str | None) -> str | None:
     """The tenant a superuser asks about; others have theirs."""
     if given is not None and request.context is not None:
-        raise refused("tenant can be chosen by superusers only; leave it out", parameter="tenant")
+        raise invalid_input_problem(
+            "tenant can be chosen by superusers only; leave it out", parameter="tenant"
+        )
     return given
 
 
@@ -167,13 +169,13 @@ def minute_shape(found: MinuteStats) -> MinuteShape:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/stats",
+        path=f"{API_ROOT}/stats",
         name="stats",
         summary="Counts, times and throughput",
         permission=Permission.READ,
         handler=stats,
         query=StatsQuery,
-        answers={200: StatsShape},
+        responses={200: StatsShape},
         tag="queue",
     ),
 )
@@ -277,12 +279,12 @@ class Question:
     """One of the six."""
 
     name: str
-    answer: type
+    answer_type: type
     ask: Callable[[Questions, str | None], Awaitable[Any]]
 
     @property
     def question(self) -> str:
-        return ASKED[self.name]
+        return QUESTION_TEXTS[self.name]
 
 
 QUESTIONS: Final = (
@@ -295,44 +297,44 @@ QUESTIONS: Final = (
 )
 
 
-async def list_questions(request: Request[Nothing, None]) -> Answer:
+async def list_questions(request: Request[NoQuery, None]) -> Response:
     places = (
-        QuestionShape(asked.name, asked.question, f"{request.root}{ROOT}/questions/{asked.name}")
+        QuestionShape(asked.name, asked.question, f"{request.mount_path}{API_ROOT}/questions/{asked.name}")
         for asked in QUESTIONS
     )
-    return Answer(QuestionList(tuple(places)))
+    return Response(QuestionList(tuple(places)))
 
 
-def _answering(asked: Question) -> Callable[[Request[QuestionQuery, None]], Awaitable[Answer]]:
-    async def answer(request: Request[QuestionQuery, None]) -> Answer:
-        tenant = chosen_tenant(request, request.query.tenant)
+def _make_handler(asked: Question) -> Callable[[Request[QuestionQuery, None]], Awaitable[Response]]:
+    async def answer(request: Request[QuestionQuery, None]) -> Response:
+        tenant = requested_tenant(request, request.query.tenant)
         found = await asked.ask(request.app.questions, tenant)
-        return Answer(_hour(found) if isinstance(found, LastHour) else found)
+        return Response(_last_hour_shape(found) if isinstance(found, LastHour) else found)
 
     return answer
 
 
-async def attention(request: Request[QuestionQuery, None]) -> Answer:
-    tenant = chosen_tenant(request, request.query.tenant)
-    return Answer(await request.app.questions.attention(tenant=tenant))
+async def attention(request: Request[QuestionQuery, None]) -> Response:
+    tenant = requested_tenant(request, request.query.tenant)
+    return Response(await request.app.questions.attention(tenant=tenant))
 
 
-async def failures(request: Request[FailuresQuery, None]) -> Answer:
+async def failures(request: Request[FailuresQuery, None]) -> Response:
     query = request.query
     found = await request.app.questions.failed(
         window=query.window, limit=query.limit, **query.filters(request)
     )
-    return Answer(found)
+    return Response(found)
 
 
-async def lanes(request: Request[LanesQuery, None]) -> Answer:
+async def lanes(request: Request[LanesQuery, None]) -> Response:
     query = request.query
-    found = await request.app.task_stats(query.window, tenant=chosen_tenant(request, query.tenant))
-    shown = tuple(_lane(lane) for lane in found[:MAX_LANES])
-    return Answer(LaneList(shown, max(0, len(found) - MAX_LANES), query.window))
+    found = await request.app.task_stats(query.window, tenant=requested_tenant(request, query.tenant))
+    shown = tuple(_lane_shape(lane) for lane in found[:MAX_LANES])
+    return Response(LaneList(shown, max(0, len(found) - MAX_LANES), query.window))
 
 
-def _lane(lane: TaskStats) -> LaneShape:
+def _lane_shape(lane: TaskStats) -> LaneShape:
     activity = lane.activity
     return LaneShape(
         topic=lane.topic,
@@ -355,7 +357,7 @@ def _lane(lane: TaskStats) -> LaneShape:
     )
 
 
-def _hour(found: LastHour) -> Hour:
+def _last_hour_shape(found: LastHour) -> Hour:
     fields = {name: getattr(found, name) for name in Hour.__struct_fields__}
     fields["series"] = tuple(minute_shape(minute) for minute in found.series)
     fields["lanes"] = tuple(
@@ -373,58 +375,58 @@ def _hour(found: LastHour) -> Hour:
 QUESTION_ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/attention",
+        path=f"{API_ROOT}/attention",
         name="attention",
         summary="What needs attention, the worst first, and what to do about it; what is about workers and "
         "the store is for superusers",
         permission=Permission.READ,
         handler=attention,
         query=QuestionQuery,
-        answers={200: Attention},
+        responses={200: Attention},
         tag="queue",
     ),
     Route(
         method="GET",
-        path=f"{ROOT}/failures",
+        path=f"{API_ROOT}/failures",
         name="failures",
         summary="Failed jobs that match, grouped by error, with the filter that selects each group",
         permission=Permission.READ,
         handler=failures,
         query=FailuresQuery,
-        answers={200: FailedJobs},
+        responses={200: FailedJobs},
         tag="queue",
     ),
     Route(
         method="GET",
-        path=f"{ROOT}/lanes",
+        path=f"{API_ROOT}/lanes",
         name="lanes",
         summary="Counts and throughput by topic and task",
         permission=Permission.READ,
         handler=lanes,
         query=LanesQuery,
-        answers={200: LaneList},
+        responses={200: LaneList},
         tag="queue",
     ),
     Route(
         method="GET",
-        path=f"{ROOT}/questions",
+        path=f"{API_ROOT}/questions",
         name="list_questions",
         summary="The six questions, and where they are answered",
         permission=Permission.READ,
         handler=list_questions,
-        answers={200: QuestionList},
+        responses={200: QuestionList},
         tag="questions",
     ),
     *(
         Route(
             method="GET",
-            path=f"{ROOT}/questions/{asked.name}",
+            path=f"{API_ROOT}/questions/{asked.name}",
             name=f"question_{asked.name}",
             summary=asked.question.rstrip("?"),
             permission=Permission.READ,
-            handler=_answering(asked),
+            handler=_make_handler(asked),
             query=QuestionQuery,
-            answers={200: asked.answer},
+            responses={200: asked.answer_type},
             tag="questions",
         )
         for asked in QUESTIONS

@@ -15,17 +15,17 @@ from tidewheel.core.clock import DAY, to_datetime
 from tidewheel.core.model import BodyFormat, Claimed, ClaimRequest, Lane
 from tidewheel.core.names import check_task_name, check_worker_name
 from tidewheel.errors import InvalidInput
-from tidewheel.remote.dispatcher import NOTHING, Grant
-from tidewheel.server.idempotent_requests import REQUEST_ID
-from tidewheel.server.problems import BACKPRESSURE, refused
+from tidewheel.remote.dispatcher import EMPTY_GRANT, Grant
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
+from tidewheel.server.problems import BACKPRESSURE, invalid_input_problem
 from tidewheel.server.request import Request
-from tidewheel.server.request_cancellation import unless_gone, unless_hung_up
-from tidewheel.server.route import Answer, Permission, Route
-from tidewheel.server.routes.lease_routes import MAX_LEASES, PATH, TAG
+from tidewheel.server.request_cancellation import cancel_on_disconnect, cancel_on_disconnect_or_shutdown
+from tidewheel.server.route import Permission, Response, Route
+from tidewheel.server.routes.lease_routes import MAX_LEASES, WORK_PATH, WORK_TAG
 
-LONGEST_WAIT: Final = 60.0
+MAX_WAIT_SECONDS: Final = 60.0
 """Most seconds a request waits for jobs."""
-TRUSTED_SECONDS: Final = 1.0
+RECHECK_AFTER_SECONDS: Final = 1.0
 """Who has waited for longer than this is asked again who it is, before it is given anything."""
 MAX_LANES: Final = 1000
 """Most topics, or topics and tasks, that one worker may wait for."""
@@ -61,7 +61,7 @@ class ReserveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ReserveQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Seconds to wait for a job.")] = 0.0
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for a job.")] = 0.0
 
 
 class ReservedJob(Struct, frozen=True, kw_only=True):
@@ -107,63 +107,65 @@ class Reservation(Struct, frozen=True, kw_only=True):
     repeated: bool
 
 
-async def reserve(request: Request[ReserveQuery, ReserveBody]) -> Answer:
-    remote, clock, wish = request.app.remote, request.app.clock, _wish(request)
+async def reserve(request: Request[ReserveQuery, ReserveBody]) -> Response:
+    remote, clock, wish = request.app.remote, request.app.clock, _claim_request(request)
     began = clock.monotonic()
 
     async def check() -> None:
-        if clock.monotonic() - began > TRUSTED_SECONDS:
-            await _check_again(request)
+        if clock.monotonic() - began > RECHECK_AFTER_SECONDS:
+            await _recheck_caller(request)
 
-    work = remote.reserve(wish, request.query.wait, request.name, check)
+    work = remote.reserve(wish, request.query.wait, request.request_key, check)
     # Who has gone must not be given a job. Who was granted some is told again, also by a server that stops.
-    if remote.has_granted(request.name):
-        grant, repeated = await unless_hung_up(request, work)
+    if remote.has_granted(request.request_key):
+        grant, repeated = await cancel_on_disconnect(request, work)
     else:
-        grant, repeated = await unless_gone(request, work, (NOTHING, False))
-    if grant.jobs and request.gone:  # in the very moment of the grant; nothing is waited for from here on
-        remote.not_told(request.name, grant)
-        grant = NOTHING
-    return Answer(_shape(grant, clock.monotonic(), repeated=repeated))
+        grant, repeated = await cancel_on_disconnect_or_shutdown(request, work, (EMPTY_GRANT, False))
+    if (
+        grant.jobs and request.is_client_gone
+    ):  # in the very moment of the grant; nothing is waited for from here on
+        remote.report_undelivered(request.request_key, grant)
+        grant = EMPTY_GRANT
+    return Response(_shape(grant, clock.monotonic(), repeated=repeated))
 
 
-async def _check_again(request: Request[ReserveQuery, ReserveBody]) -> None:
+async def _recheck_caller(request: Request[ReserveQuery, ReserveBody]) -> None:
     """Whose key was revoked while it waited gets no job."""
-    gate = request.api.gate
-    gate.context(await gate.caller(request.headers, changing=False), Permission.WORK, "POST")
+    gate = request.api.authenticator
+    gate.context(await gate.authenticate(request.headers, changing=False), Permission.WORK, "POST")
 
 
-def _wish(request: Request[ReserveQuery, ReserveBody]) -> ClaimRequest:
+def _claim_request(request: Request[ReserveQuery, ReserveBody]) -> ClaimRequest:
     body = request.body
     if (body.topics is None) == (body.lanes is None):
-        raise refused("give either topics or lanes", pointer="#/topics")
+        raise invalid_input_problem("give either topics or lanes", pointer="#/topics")
     if body.topics is not None:
         lanes = [Lane(topic) for topic in body.topics]
     else:
-        lanes = lanes_of(body.lanes or ())
+        lanes = read_lanes(body.lanes or ())
     try:
         worker = check_worker_name(body.worker or f"http:{request.caller.name}"[:200].strip())
     except InvalidInput as error:
-        raise refused(str(error), pointer="#/worker") from None
+        raise invalid_input_problem(str(error), pointer="#/worker") from None
     return ClaimRequest(
         worker=worker,
         lanes=tuple(dict.fromkeys(lanes)),
         limit=body.limit,
         lease_seconds=body.lease or request.app.settings.lease,
         topic_limits=body.topic_limits,
-        free=body.free,
+        free_slots=body.free,
         reports_starts=body.reports_starts,
     )
 
 
-def lanes_of(given: Sequence[LaneBody]) -> list[Lane]:
+def read_lanes(given: Sequence[LaneBody]) -> list[Lane]:
     """The same as lanes. A task by a name that no task can have would be an error of some stores only."""
     for place, lane in enumerate(given):
         try:
             if lane.task:
                 check_task_name(lane.task)
         except InvalidInput as error:
-            raise refused(str(error), pointer=f"#/lanes/{place}/task") from None
+            raise invalid_input_problem(str(error), pointer=f"#/lanes/{place}/task") from None
     return [Lane(lane.topic, lane.task) for lane in given]
 
 
@@ -202,7 +204,7 @@ def _job(job: Claimed, passed: float) -> ReservedJob:
         correlation_id=job.correlation_id,
         user_id=job.user_id,
         service_id=job.service_id,
-        headers=headers.read(job.headers),
+        headers=headers.read_headers(job.headers),
         losses=job.losses,
     )
 
@@ -215,17 +217,17 @@ def _raw(stored: bytes) -> Any:
 ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{PATH}/reserve",
+        path=f"{WORK_PATH}/reserve",
         name="reserve_jobs",
         summary="Take jobs to run them, waiting for some when told to",
         permission=Permission.WORK,
         handler=reserve,
         query=ReserveQuery,
         body=ReserveBody,
-        answers={200: Reservation},
+        responses={200: Reservation},
         problems=(BACKPRESSURE,),
-        parameters=REQUEST_ID,
-        seconds=lambda query: query.wait,
-        tag=TAG,
+        parameters=REQUEST_ID_PARAMETER,
+        extra_seconds=lambda query: query.wait,
+        tag=WORK_TAG,
     ),
 )

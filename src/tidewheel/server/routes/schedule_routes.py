@@ -13,38 +13,38 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tidewheel.core.cron import (
     MAX_EXPRESSION,
-    MAX_MOST,
+    MAX_MADE_UP_RUNS,
     MAX_SCHEDULES,
     MAX_SECONDS,
     MIN_SECONDS,
     Cron,
     Every,
-    When,
+    Timing,
     zone_of,
 )
 from tidewheel.errors import InvalidInput, ScheduleNotFound
 from tidewheel.schedules.schedule import Schedule
 from tidewheel.server.field_types import TenantName
-from tidewheel.server.idempotent_requests import REQUEST_ID
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
 from tidewheel.server.problems import (
     HANDLER_NOT_FOUND,
     LIMIT_EXCEEDED,
     SCHEDULE_NOT_FOUND,
     WRONG_STATE,
-    located,
-    refused,
+    invalid_input_problem,
+    problem_at,
 )
 from tidewheel.server.redaction import CannotRestore
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 from tidewheel.server.routes.enqueue_routes import (
     OPTIONS,
     EnqueuedJob,
     JobBody,
     enqueued_fields,
-    no_task,
-    payload_of,
-    retry_of,
+    read_payload,
+    read_retry,
+    unknown_task_error,
 )
 from tidewheel.tasks.options import EnqueueOptions
 
@@ -64,7 +64,7 @@ class ScheduleBody(JobBody, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # A whole number, as others have it: typing takes equal annotations for one, whichever came first.
     every: Annotated[float, Meta(ge=int(MIN_SECONDS), le=MAX_SECONDS, description="Seconds.")] | None = None
     missed: Literal["skip", "one", "all"] = "one"
-    most: Annotated[int, Meta(ge=1, le=MAX_MOST)] = 100
+    most: Annotated[int, Meta(ge=1, le=MAX_MADE_UP_RUNS)] = 100
     tenant: TenantName | UnsetType = UNSET
 
 
@@ -137,26 +137,26 @@ class ScheduleList(Struct, frozen=True, kw_only=True):
     offset: int
 
 
-async def list_schedules(request: Request[SchedulesQuery, None]) -> Answer:
+async def list_schedules(request: Request[SchedulesQuery, None]) -> Response:
     query = request.query
     found = await request.app.schedules.all()
     chosen = found[query.offset : query.offset + query.limit]
     items = tuple(_shape(request, schedule) for schedule in chosen)
-    return Answer(ScheduleList(items=items, total=len(found), limit=query.limit, offset=query.offset))
+    return Response(ScheduleList(items=items, total=len(found), limit=query.limit, offset=query.offset))
 
 
-async def get_schedule(request: Request[Nothing, None]) -> Answer:
-    return Answer(_shape(request, await request.app.schedules.get(request.path["schedule"])))
+async def get_schedule(request: Request[NoQuery, None]) -> Response:
+    return Response(_shape(request, await request.app.schedules.get(request.path["schedule"])))
 
 
-async def create_schedule(request: Request[Nothing, NewScheduleBody]) -> Answer:
+async def create_schedule(request: Request[NoQuery, NewScheduleBody]) -> Response:
     made = await _create(request, request.body.name, replace=False)
-    location = f"{request.root}{ROOT}/schedules/{made.name}".encode()
-    return Answer(made, 201, ((b"location", location),))
+    location = f"{request.mount_path}{API_ROOT}/schedules/{made.name}".encode()
+    return Response(made, 201, ((b"location", location),))
 
 
-async def replace_schedule(request: Request[Nothing, ScheduleBody]) -> Answer:
-    return Answer(await _create(request, request.path["schedule"], replace=True))
+async def replace_schedule(request: Request[NoQuery, ScheduleBody]) -> Response:
+    return Response(await _create(request, request.path["schedule"], replace=True))
 
 
 async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> ScheduleShape:
@@ -166,14 +166,14 @@ async def _create(request: Request[Any, Any], name: str, *, replace: bool) -> Sc
         option: getattr(body, option) for option in (*OPTIONS, "tenant") if getattr(body, option) is not UNSET
     }
     if options.get("retry") is not None:
-        options["retry"] = retry_of(options["retry"])
+        options["retry"] = read_retry(options["retry"])
     target = _target(request, body, options)
-    payload = payload_of(body.payload, body.format, "#")
+    payload = read_payload(body.payload, body.format, "#")
     if replace:
         payload = await _restored(request, name, payload)
     action = "schedule.replace" if replace else "schedule.create"
     details = {"when": str(when), "for": target}
-    async with request.api.gate.audited(request, action, target=name, details=details):
+    async with request.api.authenticator.record_action(request, action, target=name, details=details):
         made = await request.app.schedules.create(
             name,
             target,
@@ -198,15 +198,15 @@ async def _restored(request: Request[Any, Any], name: str, payload: Any) -> Any:
         return request.api.redaction.restore(payload, before)
     except CannotRestore as error:
         place = ".".join(map(str, error.path))
-        raise refused(
-            f"{place} has the mark of a hidden value, but {error.why}; give the value itself",
+        raise invalid_input_problem(
+            f"{place} has the mark of a hidden value, but {error.reason}; give the value itself",
             pointer="#/payload",
         ) from None
 
 
-def _when(body: ScheduleBody) -> When:
+def _when(body: ScheduleBody) -> Timing:
     if (body.cron is None) == (body.every is None):
-        raise refused("give cron or every, and not both", pointer="#/cron")
+        raise invalid_input_problem("give cron or every, and not both", pointer="#/cron")
     if body.cron is not None:
         with _located("#/zone"):
             zone_of(body.zone)
@@ -221,51 +221,51 @@ def _located(pointer: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        raise located(error, pointer) from None
+        raise problem_at(error, pointer) from None
 
 
 def _target(request: Request[Any, Any], body: ScheduleBody, options: dict[str, Any]) -> str:
     """The task or topic by name, as for an enqueue."""
     registry = request.app.registry
     if body.task is not UNSET:
-        if registry.named(body.task) is None:
-            raise no_task(registry, body.task)
+        if registry.find(body.task) is None:
+            raise unknown_task_error(registry, body.task)
         if body.topic is not UNSET:
             options["topic"] = body.topic
         return body.task
     if body.topic is UNSET:
-        raise refused("task and topic are both missing; give one of them", pointer="#/topic")
+        raise invalid_input_problem("task and topic are both missing; give one of them", pointer="#/topic")
     return body.topic
 
 
-async def pause_schedule(request: Request[Nothing, None]) -> Answer:
+async def pause_schedule(request: Request[NoQuery, None]) -> Response:
     name = request.path["schedule"]
-    async with request.api.gate.audited(request, "schedule.pause", target=name):
+    async with request.api.authenticator.record_action(request, "schedule.pause", target=name):
         paused = await request.app.schedules.pause(name)
-    return Answer(_shape(request, paused))
+    return Response(_shape(request, paused))
 
 
-async def resume_schedule(request: Request[Nothing, None]) -> Answer:
+async def resume_schedule(request: Request[NoQuery, None]) -> Response:
     name = request.path["schedule"]
-    async with request.api.gate.audited(request, "schedule.resume", target=name):
+    async with request.api.authenticator.record_action(request, "schedule.resume", target=name):
         resumed = await request.app.schedules.resume(name)
-    return Answer(_shape(request, resumed))
+    return Response(_shape(request, resumed))
 
 
-async def run_schedule(request: Request[Nothing, None]) -> Answer:
+async def run_schedule(request: Request[NoQuery, None]) -> Response:
     name = request.path["schedule"]
-    async with request.api.gate.audited(request, "schedule.run", target=name) as entry:
+    async with request.api.authenticator.record_action(request, "schedule.run", target=name) as entry:
         job = await request.app.schedules.run(name)
         entry.details["job"] = str(job.id)
-    location = f"{request.root}{ROOT}/{job.id}".encode()
-    return Answer(EnqueuedJob(**enqueued_fields(job)), 201, ((b"location", location),))
+    location = f"{request.mount_path}{API_ROOT}/{job.id}".encode()
+    return Response(EnqueuedJob(**enqueued_fields(job)), 201, ((b"location", location),))
 
 
-async def delete_schedule(request: Request[Nothing, None]) -> Answer:
+async def delete_schedule(request: Request[NoQuery, None]) -> Response:
     name = request.path["schedule"]
-    async with request.api.gate.audited(request, "schedule.delete", target=name):
+    async with request.api.authenticator.record_action(request, "schedule.delete", target=name):
         await request.app.schedules.delete(name)
-    return Answer(ScheduleChanged(name, "delete"))
+    return Response(ScheduleChanged(name, "delete"))
 
 
 class ScheduleChanged(Struct, frozen=True):
@@ -312,100 +312,100 @@ def _options(given: Mapping[str, Any]) -> ScheduleOptions:
     return ScheduleOptions(**fields)
 
 
-_ONE: Final = f"{ROOT}/schedules/{{schedule}}"
-_MAKING: Final = (WRONG_STATE, HANDLER_NOT_FOUND, LIMIT_EXCEEDED)
+_SCHEDULE_PATH: Final = f"{API_ROOT}/schedules/{{schedule}}"
+_CREATE_PROBLEMS: Final = (WRONG_STATE, HANDLER_NOT_FOUND, LIMIT_EXCEEDED)
 
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/schedules",
+        path=f"{API_ROOT}/schedules",
         name="list_schedules",
         summary="The schedules by name, with their next runs and their last one",
         permission=Permission.SUPERUSER,
         handler=list_schedules,
         query=SchedulesQuery,
-        answers={200: ScheduleList},
+        responses={200: ScheduleList},
         tag="schedules",
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/schedules",
+        path=f"{API_ROOT}/schedules",
         name="create_schedule",
         summary="Make a schedule",
         permission=Permission.SUPERUSER,
         handler=create_schedule,
         body=NewScheduleBody,
-        answers={201: ScheduleShape},
-        problems=_MAKING,
+        responses={201: ScheduleShape},
+        problems=_CREATE_PROBLEMS,
         tag="schedules",
     ),
     Route(
         method="GET",
-        path=_ONE,
+        path=_SCHEDULE_PATH,
         name="get_schedule",
         summary="One schedule",
         permission=Permission.SUPERUSER,
         handler=get_schedule,
-        answers={200: ScheduleShape},
+        responses={200: ScheduleShape},
         problems=(SCHEDULE_NOT_FOUND,),
         tag="schedules",
     ),
     Route(
         method="PUT",
-        path=_ONE,
+        path=_SCHEDULE_PATH,
         name="replace_schedule",
         summary="Make a schedule, or put it in the place of the one of that name",
         permission=Permission.SUPERUSER,
         handler=replace_schedule,
         body=ScheduleBody,
-        answers={200: ScheduleShape},
-        problems=_MAKING,
+        responses={200: ScheduleShape},
+        problems=_CREATE_PROBLEMS,
         tag="schedules",
     ),
     Route(
         method="DELETE",
-        path=_ONE,
+        path=_SCHEDULE_PATH,
         name="delete_schedule",
         summary="Forget a schedule; its jobs stay",
         permission=Permission.SUPERUSER,
         handler=delete_schedule,
-        answers={200: ScheduleChanged},
+        responses={200: ScheduleChanged},
         problems=(SCHEDULE_NOT_FOUND,),
         tag="schedules",
     ),
     Route(
         method="POST",
-        path=f"{_ONE}/pause",
+        path=f"{_SCHEDULE_PATH}/pause",
         name="pause_schedule",
         summary="Let a schedule make no jobs until it is resumed",
         permission=Permission.SUPERUSER,
         handler=pause_schedule,
-        answers={200: ScheduleShape},
+        responses={200: ScheduleShape},
         problems=(SCHEDULE_NOT_FOUND,),
         tag="schedules",
     ),
     Route(
         method="POST",
-        path=f"{_ONE}/resume",
+        path=f"{_SCHEDULE_PATH}/resume",
         name="resume_schedule",
         summary="Let a schedule make jobs again, from now on",
         permission=Permission.SUPERUSER,
         handler=resume_schedule,
-        answers={200: ScheduleShape},
+        responses={200: ScheduleShape},
         problems=(SCHEDULE_NOT_FOUND,),
         tag="schedules",
     ),
     Route(
         method="POST",
-        path=f"{_ONE}/run",
+        path=f"{_SCHEDULE_PATH}/run",
         name="run_schedule",
         summary="Make a job of a schedule now, whatever its times are",
         permission=Permission.SUPERUSER,
         handler=run_schedule,
-        answers={201: EnqueuedJob},
+        responses={201: EnqueuedJob},
         problems=(SCHEDULE_NOT_FOUND, LIMIT_EXCEEDED),
-        parameters=REQUEST_ID,
-        repeatable=True,
+        parameters=REQUEST_ID_PARAMETER,
+        idempotent=True,
         tag="schedules",
     ),
 )

@@ -19,12 +19,12 @@ from tidewheel.core.model import (
 )
 from tidewheel.core.retry import MAX_DELAY
 from tidewheel.errors import InvalidInput
-from tidewheel.server.idempotent_requests import REQUEST_ID
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
 from tidewheel.server.request import Request
-from tidewheel.server.route import Answer, Nothing, Permission, Route
-from tidewheel.server.routes.lease_routes import MAX_LEASES, PATH, TAG, LeaseBody, RunSeconds
+from tidewheel.server.route import NoQuery, Permission, Response, Route
+from tidewheel.server.routes.lease_routes import MAX_LEASES, WORK_PATH, WORK_TAG, LeaseBody, RunSeconds
 from tidewheel.tasks.options import MAX_PRIORITY
-from tidewheel.worker.outcomes import CANCELLED, told
+from tidewheel.worker.outcomes import CANCELLED_ERROR, make_job_error
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
@@ -41,8 +41,8 @@ class ErrorBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     details: dict[str, Any] | None = None
     traceback: str | None = None
 
-    def told(self) -> JobError:
-        return told(
+    def to_job_error(self) -> JobError:
+        return make_job_error(
             self.code,
             self.message,
             retryable=self.retryable,
@@ -51,19 +51,19 @@ class ErrorBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class Ending(LeaseBody, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="outcome"):
+class SettlementBase(LeaseBody, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="outcome"):
     """The end of one lease."""
 
     run_seconds: RunSeconds | None = None
 
 
-class Complete(Ending, frozen=True, kw_only=True, tag="complete"):
+class Complete(SettlementBase, frozen=True, kw_only=True, tag="complete"):
     """The handler returned. A result that cannot be kept fails the job instead, and the answer says so."""
 
     result: Any = None
 
 
-class RetryLater(Ending, frozen=True, kw_only=True, tag="retry"):
+class RetryLater(SettlementBase, frozen=True, kw_only=True, tag="retry"):
     """The attempt errored. Without a delay the job's retry policy decides; after the last attempt, or when
     the error is not retryable, the job fails.
     """
@@ -72,13 +72,13 @@ class RetryLater(Ending, frozen=True, kw_only=True, tag="retry"):
     delay: Delay | None = None
 
 
-class Fail(Ending, frozen=True, kw_only=True, tag="fail"):
+class Fail(SettlementBase, frozen=True, kw_only=True, tag="fail"):
     """The attempt errored, and trying again would not help."""
 
     error: ErrorBody
 
 
-class Release(Ending, frozen=True, kw_only=True, tag="release"):
+class Release(SettlementBase, frozen=True, kw_only=True, tag="release"):
     """Given back, not counted as an attempt. ``counted``: among the job's releases; ``taken``: not when
     nobody has seen it.
     """
@@ -89,7 +89,7 @@ class Release(Ending, frozen=True, kw_only=True, tag="release"):
     taken: bool = True
 
 
-class Cancel(Ending, frozen=True, kw_only=True, tag="cancel"):
+class Cancel(SettlementBase, frozen=True, kw_only=True, tag="cancel"):
     """Ended on request."""
 
     error: ErrorBody | None = None
@@ -120,7 +120,7 @@ class Settled(Struct, frozen=True):
     invalid_results: tuple[InvalidResult, ...]
 
 
-async def settle(request: Request[Nothing, SettleBody]) -> Answer:
+async def settle(request: Request[NoQuery, SettleBody]) -> Response:
     app, items = request.app, request.body.settlements
     settlements = [Settlement(item.lease, await _outcome(app, item), item.run_seconds) for item in items]
     accepted = await app.remote.settle(settlements)
@@ -129,7 +129,7 @@ async def settle(request: Request[Nothing, SettleBody]) -> Answer:
         for index, (item, settlement) in enumerate(zip(items, settlements, strict=True))
         if accepted[index] and isinstance(item, Complete) and isinstance(settlement.outcome, Failed)
     ]
-    return Answer(Settled(tuple(accepted), tuple(invalid)))
+    return Response(Settled(tuple(accepted), tuple(invalid)))
 
 
 async def _outcome(app: Tidewheel, item: SettlementBody) -> Outcome:
@@ -137,16 +137,16 @@ async def _outcome(app: Tidewheel, item: SettlementBody) -> Outcome:
         case Complete():
             return _completed(item.result, app.settings.max_result_bytes)
         case RetryLater():
-            error = item.error.told()
+            error = item.error.to_job_error()
             if item.delay is None or not error.retryable:
                 return await app.remote.after_error(item.lease, error)
             return Retried(item.delay, error)
         case Fail():
-            return Failed(item.error.told())
+            return Failed(item.error.to_job_error())
         case Release():
             return Released(item.delay, item.priority, item.counted, item.taken)
         case Cancel():
-            return Cancelled(CANCELLED if item.error is None else item.error.told())
+            return Cancelled(CANCELLED_ERROR if item.error is None else item.error.to_job_error())
     assert_never(item)
 
 
@@ -157,22 +157,23 @@ def _completed(result: Any, limit: int) -> Outcome:
         return Completed(payload.encode(result, limit=limit, what="result", limit_name="max_result_bytes"))
     except InvalidInput as error:
         # As a worker beside the store decides it: to be told of it would help nobody to keep the result.
-        return Failed(told("invalid_result", error, retryable=False))
+        return Failed(make_job_error("invalid_result", error, retryable=False))
 
 
 ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{PATH}/settle",
+        path=f"{WORK_PATH}/settle",
         name="settle_jobs",
         summary="End attempts: complete, retry, fail, release or cancel",
         permission=Permission.WORK,
         handler=settle,
         body=SettleBody,
-        answers={200: Settled},
-        parameters=REQUEST_ID,
-        halves=True,  # a text that one handler cut in the wrong place must not keep others' outcomes out
-        repeatable=True,
-        tag=TAG,
+        responses={200: Settled},
+        parameters=REQUEST_ID_PARAMETER,
+        # a text that one handler cut in the wrong place must not keep others' outcomes out
+        allow_lone_surrogates=True,
+        idempotent=True,
+        tag=WORK_TAG,
     ),
 )

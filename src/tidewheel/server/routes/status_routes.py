@@ -19,16 +19,16 @@ from msgspec import Struct
 from tidewheel.__about__ import __version__
 from tidewheel.admin.worker_info import WorkerInfo
 from tidewheel.core.clock import to_datetime
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 from tidewheel.errors import StoreUnavailable
 from tidewheel.server.problems import NOT_OPEN, STORE_UNAVAILABLE, Problem
 from tidewheel.server.redaction import REDACTED
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 from tidewheel.server.routes.report_routes import MAX_TOPICS
 from tidewheel.telemetry import metric_gauges, samples
-from tidewheel.telemetry.metric_gauges import look_at
-from tidewheel.telemetry.samples import MEDIA_TYPE, Sample, one, text
+from tidewheel.telemetry.metric_gauges import sample_app_queue
+from tidewheel.telemetry.samples import MEDIA_TYPE, Sample, format_prometheus, make_sample
 
 
 class LimitsShape(Struct, frozen=True, kw_only=True):
@@ -84,17 +84,17 @@ class AboutShape(Struct, frozen=True, kw_only=True):
     access: AccessShape
 
 
-async def about(request: Request[Nothing, None]) -> Answer:
+async def about(request: Request[NoQuery, None]) -> Response:
     app, settings = request.app, request.app.settings
     described = app.describe()
     store = described["store"]
-    return Answer(
+    return Response(
         AboutShape(
             version=__version__,
             python=platform.python_version(),
             store=store,
             store_version=described.get(store, ""),
-            url=shown_url(app.url),
+            url=redact_url(app.url),
             started_at=request.api.started_at,
             now=to_datetime(app.clock.now()),
             tasks=len(app.registry),
@@ -116,20 +116,20 @@ async def about(request: Request[Nothing, None]) -> Answer:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/about",
+        path=f"{API_ROOT}/about",
         name="about",
         summary="This server: versions, its store, and the settings that matter to callers",
         permission=Permission.SUPERUSER,
         handler=about,
-        answers={200: AboutShape},
+        responses={200: AboutShape},
         tag="operating",
     ),
 )
 
 
-READY_SECONDS: Final = 2.0
+READY_TIMEOUT_SECONDS: Final = 2.0
 """How long the store may take to answer before it counts as out of reach."""
-REMEMBERED_SECONDS: Final = 1.0
+READY_CACHE_SECONDS: Final = 1.0
 """How long an answer stands: nobody can make the store busy by asking whether it is."""
 
 
@@ -137,41 +137,42 @@ class Health(Struct, frozen=True):
     status: str
 
 
-class Readiness:
+class ReadinessCheck:
     """When the store was last asked, and what came of it."""
 
     def __init__(self) -> None:
-        self._asked_at = float("-inf")
-        self._fine = False
-        self._asking = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._last_result = False
+        self._lock = asyncio.Lock()
 
-    async def fine(self, request: Request[Nothing, None]) -> bool:
+    async def is_ready(self, request: Request[NoQuery, None]) -> bool:
         loop = asyncio.get_running_loop()
-        async with self._asking:
-            if loop.time() - self._asked_at >= REMEMBERED_SECONDS:
+        async with self._lock:
+            if loop.time() - self._checked_at >= READY_CACHE_SECONDS:
                 try:
-                    async with asyncio.timeout(READY_SECONDS):
+                    async with asyncio.timeout(READY_TIMEOUT_SECONDS):
                         await request.app.ping()
-                    self._fine = True
+                    self._last_result = True
                 except (TimeoutError, OSError, StoreUnavailable):
-                    self._fine = False
-                self._asked_at = loop.time()
-            return self._fine
+                    self._last_result = False
+                self._checked_at = loop.time()
+            return self._last_result
 
 
-async def healthz(request: Request[Nothing, None]) -> Answer:
+async def healthz(request: Request[NoQuery, None]) -> Response:
     del request
-    return Answer(Health("ok"))
+    return Response(Health("ok"))
 
 
-async def readyz(request: Request[Nothing, None]) -> Answer:
+async def readyz(request: Request[NoQuery, None]) -> Response:
     if request.api.closing.is_set():
         raise Problem(NOT_OPEN, "the server is shutting down")
-    if not await request.api.readiness.fine(request):
+    if not await request.api.readiness.is_ready(request):
         raise Problem(
-            STORE_UNAVAILABLE, f"the store cannot be reached, or did not answer within {READY_SECONDS:g} s"
+            STORE_UNAVAILABLE,
+            f"the store cannot be reached, or did not answer within {READY_TIMEOUT_SECONDS:g} s",
         )
-    return Answer(Health("ok"))
+    return Response(Health("ok"))
 
 
 HEALTH_ROUTES: Final = (
@@ -182,9 +183,9 @@ HEALTH_ROUTES: Final = (
         summary="This process lives",
         permission=Permission.PUBLIC,
         handler=healthz,
-        answers={200: Health},
+        responses={200: Health},
         tag="operating",
-        always=True,
+        served_without_api=True,
     ),
     Route(
         method="GET",
@@ -193,40 +194,40 @@ HEALTH_ROUTES: Final = (
         summary="This process reaches its store",
         permission=Permission.PUBLIC,
         handler=readyz,
-        answers={200: Health},
+        responses={200: Health},
         problems=(NOT_OPEN, STORE_UNAVAILABLE),
         tag="operating",
-        always=True,
+        served_without_api=True,
     ),
 )
 
 
-async def metrics(request: Request[Nothing, None]) -> Answer:
+async def metrics(request: Request[NoQuery, None]) -> Response:
     app = request.app
-    queue, topics = await look_at(app, MAX_TOPICS)
-    told = text(
+    queue, topics = await sample_app_queue(app, MAX_TOPICS)
+    told = format_prometheus(
         (
-            *app.telemetry.counted(),
-            *metric_gauges.of_topics(topics),
-            *metric_gauges.of_queue(queue),
-            *_workers(await app.workers()),
+            *app.telemetry.counter_samples(),
+            *metric_gauges.topic_samples(topics),
+            *metric_gauges.queue_samples(queue),
+            *_worker_samples(await app.workers()),
         )
     )
-    return Answer(told.encode(), media_type=MEDIA_TYPE.encode())
+    return Response(told.encode(), media_type=MEDIA_TYPE.encode())
 
 
-def _workers(workers: Iterable[WorkerInfo]) -> Iterator[Sample]:
+def _worker_samples(workers: Iterable[WorkerInfo]) -> Iterator[Sample]:
     """All that the store has on its list; those that vanished are counted, and have nothing to tell."""
     found: Counter[str] = Counter()
     for worker in workers:
         found[_health(worker)] += 1
         if not worker.missing:
-            yield one(samples.WORKER_SLOTS, worker.concurrency, worker.name)
-            yield one(samples.WORKER_RUNNING, worker.running, worker.name)
-            yield one(samples.WORKER_STUCK, worker.stuck, worker.name)
-            yield one(samples.WORKER_LAG, worker.loop_lag_seconds, worker.name)
+            yield make_sample(samples.WORKER_SLOTS, worker.concurrency, worker.name)
+            yield make_sample(samples.WORKER_RUNNING, worker.running, worker.name)
+            yield make_sample(samples.WORKER_STUCK, worker.stuck, worker.name)
+            yield make_sample(samples.WORKER_LAG, worker.loop_lag_seconds, worker.name)
     for health in ("fine", "degraded", "missing"):
-        yield one(samples.WORKERS, found[health], health)
+        yield make_sample(samples.WORKERS, found[health], health)
 
 
 def _health(worker: WorkerInfo) -> str:
@@ -243,7 +244,7 @@ METRICS_ROUTES: Final = (
         summary="Depths, the longest wait, workers and counters, as text for Prometheus",
         permission=Permission.SUPERUSER,
         handler=metrics,
-        answers={200: None},
+        responses={200: None},
         media_type="text/plain",
         tag="operating",
     ),

@@ -7,9 +7,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
 from tidewheel.tasks.task import Task
-from tidewheel.tasks.task_schemas import task_types
+from tidewheel.tasks.task_schemas import task_types_document
 
 
 class BatchShape(Struct, frozen=True):
@@ -46,13 +46,13 @@ class TaskList(Struct, frozen=True):
     total: int
 
 
-async def list_tasks(request: Request[Nothing, None]) -> Answer:
+async def list_tasks(request: Request[NoQuery, None]) -> Response:
     tasks = sorted(request.app.registry, key=lambda task: task.name)
-    return Answer(TaskList(tuple(_shape(task) for task in tasks), len(tasks)))
+    return Response(TaskList(tuple(_shape(task) for task in tasks), len(tasks)))
 
 
-async def get_task_types(request: Request[Nothing, None]) -> Answer:
-    return Answer(task_types(request.app.registry))
+async def get_task_types(request: Request[NoQuery, None]) -> Response:
+    return Response(task_types_document(request.app.registry))
 
 
 def _shape(task: Task[..., Any]) -> TaskShape:
@@ -75,22 +75,22 @@ def _shape(task: Task[..., Any]) -> TaskShape:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/tasks",
+        path=f"{API_ROOT}/tasks",
         name="list_tasks",
         summary="The tasks of the app, with the schemas of their payloads",
         permission=Permission.READ,
         handler=list_tasks,
-        answers={200: TaskList},
+        responses={200: TaskList},
         tag="tasks",
     ),
     Route(
         method="GET",
-        path=f"{ROOT}/tasks/openapi.json",
+        path=f"{API_ROOT}/tasks/openapi.json",
         name="task_types",
         summary="What every task takes and gives back, as an OpenAPI document to make types of",
         permission=Permission.READ,
         handler=get_task_types,
-        answers={200: None},
+        responses={200: None},
         tag="tasks",
     ),
 )

@@ -8,15 +8,14 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct, structs
 
 from tidewheel.app import Tidewheel
-from tidewheel.core.clock import DAY, LONGEST
-from tidewheel.core.model import TopicStats
-from tidewheel.core.reports import TaskStats
+from tidewheel.core.clock import DAY, MAX_SECONDS
+from tidewheel.core.reports import TaskStats, TopicStats
 from tidewheel.errors import JobNotFound, WrongState
 from tidewheel.server.field_types import TenantName
-from tidewheel.server.idempotent_requests import REQUEST_ID
+from tidewheel.server.idempotent_requests import REQUEST_ID_PARAMETER
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
-from tidewheel.server.routes.report_routes import TopicShape, chosen_tenant, topic_shape
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
+from tidewheel.server.routes.report_routes import TopicShape, requested_tenant, topic_shape
 
 MAX_KICKED: Final = 1000
 """Most jobs of one kick; a bulk action takes any number."""
@@ -61,7 +60,7 @@ class TopicList(Struct, frozen=True, kw_only=True):
 class PauseBody(Struct, frozen=True, forbid_unknown_fields=True):
     """For how long; without an end when it does not say."""
 
-    seconds: Annotated[float, Meta(ge=0.001, le=LONGEST)] | None = None
+    seconds: Annotated[float, Meta(ge=0.001, le=MAX_SECONDS)] | None = None
 
 
 class KickBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,15 +81,15 @@ class Kicked(Struct, frozen=True):
     kicked: int
 
 
-async def list_topics(request: Request[TopicsQuery, None]) -> Answer:
+async def list_topics(request: Request[TopicsQuery, None]) -> Response:
     app, query = request.app, request.query
-    tenant = chosen_tenant(request, query.tenant)
+    tenant = requested_tenant(request, query.tenant)
     found = await app.topics(tenant=tenant)
     chosen = found[query.offset : query.offset + query.limit]
     lanes: defaultdict[str, list[TaskStats]] = defaultdict(list)
     for lane in await app.task_stats(query.window, tenant=tenant):
         lanes[lane.topic].append(lane)
-    return Answer(
+    return Response(
         TopicList(
             items=tuple(_detail(topic, lanes[topic.topic]) for topic in chosen),
             total=len(found),
@@ -120,25 +119,27 @@ def _detail(topic: TopicStats, lanes: list[TaskStats]) -> TopicDetail:
     )
 
 
-async def pause(request: Request[Nothing, PauseBody]) -> Answer:
+async def pause(request: Request[NoQuery, PauseBody]) -> Response:
     topic, seconds = request.path["topic"], request.body.seconds
-    async with request.api.gate.audited(request, "topic.pause", target=topic, details={"seconds": seconds}):
+    async with request.api.authenticator.record_action(
+        request, "topic.pause", target=topic, details={"seconds": seconds}
+    ):
         await request.app.pause(topic, seconds)
-    return Answer(TopicChanged(topic, "pause"))
+    return Response(TopicChanged(topic, "pause"))
 
 
-async def resume(request: Request[Nothing, None]) -> Answer:
+async def resume(request: Request[NoQuery, None]) -> Response:
     topic = request.path["topic"]
-    async with request.api.gate.audited(request, "topic.resume", target=topic):
+    async with request.api.authenticator.record_action(request, "topic.resume", target=topic):
         await request.app.resume(topic)
-    return Answer(TopicChanged(topic, "resume"))
+    return Response(TopicChanged(topic, "resume"))
 
 
-async def kick(request: Request[Nothing, KickBody]) -> Answer:
+async def kick(request: Request[NoQuery, KickBody]) -> Response:
     topic = request.path["topic"]
-    async with request.api.gate.audited(request, "topic.kick", target=topic) as entry:
+    async with request.api.authenticator.record_action(request, "topic.kick", target=topic) as entry:
         kicked = entry.details["kicked"] = await _kick(request.app, topic, request.body.count)
-    return Answer(Kicked(topic, kicked))
+    return Response(Kicked(topic, kicked))
 
 
 async def _kick(app: Tidewheel, topic: str, wanted: int) -> int:
@@ -162,49 +163,49 @@ async def _kick(app: Tidewheel, topic: str, wanted: int) -> int:
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/topics",
+        path=f"{API_ROOT}/topics",
         name="list_topics",
         summary="Every topic that has jobs or is paused",
         permission=Permission.READ,
         handler=list_topics,
         query=TopicsQuery,
-        answers={200: TopicList},
+        responses={200: TopicList},
         tag="topics",
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/topics/{{topic:path}}/pause",
+        path=f"{API_ROOT}/topics/{{topic:path}}/pause",
         name="pause_topic",
         summary="Let no worker take jobs of a topic, for some time or until it is resumed",
         permission=Permission.SUPERUSER,
         handler=pause,
         body=PauseBody,
         body_required=False,
-        answers={200: TopicChanged},
+        responses={200: TopicChanged},
         tag="topics",
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/topics/{{topic:path}}/resume",
+        path=f"{API_ROOT}/topics/{{topic:path}}/resume",
         name="resume_topic",
         summary="Let workers take jobs of a topic again",
         permission=Permission.SUPERUSER,
         handler=resume,
-        answers={200: TopicChanged},
+        responses={200: TopicChanged},
         tag="topics",
     ),
     Route(
         method="POST",
-        path=f"{ROOT}/topics/{{topic:path}}/kick",
+        path=f"{API_ROOT}/topics/{{topic:path}}/kick",
         name="kick_topic",
         summary="Run a topic's failed jobs again, newest first",
         permission=Permission.MANAGE,
         handler=kick,
         body=KickBody,
         body_required=False,
-        answers={200: Kicked},
-        parameters=REQUEST_ID,
-        repeatable=True,
+        responses={200: Kicked},
+        parameters=REQUEST_ID_PARAMETER,
+        idempotent=True,
         tag="topics",
     ),
 )

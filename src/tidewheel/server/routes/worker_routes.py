@@ -16,17 +16,17 @@ from tidewheel.core.clock import to_microseconds
 from tidewheel.core.model import WorkerRecord
 from tidewheel.core.names import check_worker_name
 from tidewheel.errors import InvalidInput
-from tidewheel.server.problems import refused
+from tidewheel.server.problems import invalid_input_problem
 from tidewheel.server.request import Request
-from tidewheel.server.route import ROOT, Answer, Nothing, Permission, Route
-from tidewheel.server.routes.lease_routes import PATH, TAG
-from tidewheel.server.routes.reserve_routes import LaneBody, WorkerName, lanes_of
+from tidewheel.server.route import API_ROOT, NoQuery, Permission, Response, Route
+from tidewheel.server.routes.lease_routes import WORK_PATH, WORK_TAG
+from tidewheel.server.routes.reserve_routes import LaneBody, WorkerName, read_lanes
 from tidewheel.settings import MAX_COUNT
 
-MAX_LANES: Final = 200
+MAX_REPORTED_LANES: Final = 200
 """Most lanes a worker tells about; of the others it tells the number."""
 
-Number: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 
 
@@ -42,18 +42,18 @@ class WorkerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: Annotated[str, Meta(max_length=200)] = ""
     pid: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     version: Annotated[str, Meta(max_length=100)] = ""
-    lanes: Annotated[list[LaneBody], Meta(max_length=MAX_LANES)] = []
-    more_lanes: Number = 0
-    concurrency: Number = 0
-    running: Number = 0
-    claimed: Number = 0
-    stuck: Number = 0
+    lanes: Annotated[list[LaneBody], Meta(max_length=MAX_REPORTED_LANES)] = []
+    more_lanes: Count = 0
+    concurrency: Count = 0
+    running: Count = 0
+    claimed: Count = 0
+    stuck: Count = 0
     loop_lag_seconds: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     polling: bool = False
-    ran: Number = 0
-    completed: Number = 0
-    failed: Number = 0
-    lost: Number = 0
+    ran: Count = 0
+    completed: Count = 0
+    failed: Count = 0
+    lost: Count = 0
 
 
 class LeaveBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,71 +63,73 @@ class LeaveBody(Struct, frozen=True, forbid_unknown_fields=True):
     started_at: Moment
 
 
-_SAME: Final = tuple(
+_COPIED_FIELDS: Final = tuple(
     name
     for name in WorkerBody.__struct_fields__
     if name not in {"name", "started_at", "host", "version", "lanes"}
 )
 
 
-async def beat(request: Request[Nothing, WorkerBody]) -> Answer:
+async def heartbeat(request: Request[NoQuery, WorkerBody]) -> Response:
     body = request.body
-    await request.app.remote.beat(
+    await request.app.remote.heartbeat(
         WorkerRecord(
-            name=_line(body.name, "name"),
-            host=_line(body.host or "elsewhere", "host"),
-            version=_line(f"{body.version or '?'}, over HTTP", "version"),
+            name=_check_one_line(body.name, "name"),
+            host=_check_one_line(body.host or "elsewhere", "host"),
+            version=_check_one_line(f"{body.version or '?'}, over HTTP", "version"),
             started_at=_moment(body.started_at),
-            lanes=tuple(lanes_of(body.lanes)),
-            **{name: getattr(body, name) for name in _SAME},
+            lanes=tuple(read_lanes(body.lanes)),
+            **{name: getattr(body, name) for name in _COPIED_FIELDS},
         )
     )
-    return Answer(None, 204)
+    return Response(None, 204)
 
 
-async def leave(request: Request[Nothing, LeaveBody]) -> Answer:
+async def deregister_worker(request: Request[NoQuery, LeaveBody]) -> Response:
     body = request.body
-    await request.app.remote.leave(_line(body.name, "name"), _moment(body.started_at))
-    return Answer(None, 204)
+    await request.app.remote.deregister_worker(_check_one_line(body.name, "name"), _moment(body.started_at))
+    return Response(None, 204)
 
 
 def _moment(value: datetime) -> int:
     try:
         return to_microseconds(value.astimezone(UTC))
     except OverflowError:
-        raise refused(f"started_at is {value}, which is no time in UTC", pointer="#/started_at") from None
+        raise invalid_input_problem(
+            f"started_at is {value}, which is no time in UTC", pointer="#/started_at"
+        ) from None
 
 
-def _line(value: str, what: str) -> str:
+def _check_one_line(value: str, what: str) -> str:
     """It is shown to operators, in lists and on terminals."""
     try:
         return check_worker_name(value)
     except InvalidInput as error:
-        raise refused(str(error), pointer=f"#/{what}") from None
+        raise invalid_input_problem(str(error), pointer=f"#/{what}") from None
 
 
 HEARTBEAT_ROUTES: Final = (
     Route(
         method="POST",
-        path=f"{PATH}/beat",
+        path=f"{WORK_PATH}/beat",
         name="worker_beat",
         summary="Tell that a worker is alive, to be on the list of workers",
         permission=Permission.WORK,
-        handler=beat,
+        handler=heartbeat,
         body=WorkerBody,
-        answers={204: None},
-        tag=TAG,
+        responses={204: None},
+        tag=WORK_TAG,
     ),
     Route(
         method="POST",
-        path=f"{PATH}/leave",
+        path=f"{WORK_PATH}/leave",
         name="worker_leave",
         summary="Take a worker off the list",
         permission=Permission.WORK,
-        handler=leave,
+        handler=deregister_worker,
         body=LeaveBody,
-        answers={204: None},
-        tag=TAG,
+        responses={204: None},
+        tag=WORK_TAG,
     ),
 )
 
@@ -168,24 +170,24 @@ class WorkerList(Struct, frozen=True):
     total: int
 
 
-async def list_workers(request: Request[Nothing, None]) -> Answer:
+async def list_workers(request: Request[NoQuery, None]) -> Response:
     found = await request.app.workers()
-    return Answer(WorkerList(tuple(_shape(worker) for worker in found), len(found)))
+    return Response(WorkerList(tuple(_worker_shape(worker) for worker in found), len(found)))
 
 
-def _shape(worker: WorkerInfo) -> WorkerShape:
+def _worker_shape(worker: WorkerInfo) -> WorkerShape:
     return WorkerShape(**{name: getattr(worker, name) for name in WorkerShape.__struct_fields__})
 
 
 ROUTES: Final = (
     Route(
         method="GET",
-        path=f"{ROOT}/workers",
+        path=f"{API_ROOT}/workers",
         name="list_workers",
         summary="Who runs jobs, and how they are doing",
         permission=Permission.SUPERUSER,
         handler=list_workers,
-        answers={200: WorkerList},
+        responses={200: WorkerList},
         tag="workers",
     ),
 )

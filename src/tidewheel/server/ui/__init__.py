@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from tidewheel.server.problems import NOT_FOUND, Headers, Problem
 from tidewheel.server.request import Request
-from tidewheel.server.route import Answer, Nothing, Permission, Route
+from tidewheel.server.route import NoQuery, Permission, Response, Route
 
-INDEX: Final = "index.html"
-FIRST: Final = (INDEX, "app.js", "app.css", "icon.svg")
+INDEX_FILE: Final = "index.html"
+ENTRY_FILES: Final = (INDEX_FILE, "app.js", "app.css", "icon.svg")
 """What every visit begins with. Their names do not change from build to build; their tags do."""
 MEDIA_TYPES: Final[Mapping[str, bytes]] = MappingProxyType(
     {
@@ -39,21 +39,21 @@ MEDIA_TYPES: Final[Mapping[str, bytes]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class BuiltFile:
     """One built file, plain and compressed, each with a tag of its own."""
 
     media_type: bytes
     content: bytes
-    tag: bytes
+    etag: bytes
     compressed: bytes
-    compressed_tag: bytes
+    compressed_etag: bytes
 
 
 @functools.cache
-def built_files() -> Mapping[str, File]:
+def built_files() -> Mapping[str, BuiltFile]:
     """All files by name; none where the UI was not built. Slow the first time: call it on a thread."""
     directory = files("tidewheel.server.ui") / "assets"
-    if not all((directory / name).is_file() for name in FIRST):
+    if not all((directory / name).is_file() for name in ENTRY_FILES):
         return MappingProxyType({})
     read = {}
     for path in directory.iterdir():
@@ -62,23 +62,23 @@ def built_files() -> Mapping[str, File]:
     return MappingProxyType(read)
 
 
-def are_read() -> bool:
+def are_files_loaded() -> bool:
     """Whether the files are in memory, so that asking for them takes no time."""
     return built_files.cache_info().currsize > 0
 
 
-def tag_of(content: bytes) -> bytes:
+def make_etag(content: bytes) -> bytes:
     """A strong ETag: other bytes have another one."""
     return b'"%s"' % hashlib.sha256(content).hexdigest()[:32].encode()
 
 
-def _file(media_type: bytes, content: bytes) -> File:
+def _file(media_type: bytes, content: bytes) -> BuiltFile:
     # Without a time in it the same file has the same bytes, and so the same tag, from every server.
     compressed = gzip.compress(content, mtime=0)
-    return File(media_type, content, tag_of(content), compressed, tag_of(compressed))
+    return BuiltFile(media_type, content, make_etag(content), compressed, make_etag(compressed))
 
 
-HOME: Final = "/ui/"
+UI_ROOT: Final = "/ui/"
 
 NOT_BUILT: Final = (
     b"The web UI is not in this source tree.\n\n"
@@ -92,29 +92,31 @@ _base = re.compile(rb"<base\b[^>]*>")
 _refused = re.compile(r"q=0(\.0{0,3})?")
 
 
-async def lead_home(request: Request[Nothing, None]) -> Answer:
-    return Answer(None, 307, ((b"location", (request.root + HOME).encode()),))
+async def redirect_to_ui(request: Request[NoQuery, None]) -> Response:
+    return Response(None, 307, ((b"location", (request.mount_path + UI_ROOT).encode()),))
 
 
-async def show(request: Request[Nothing, None]) -> Answer:
-    files = built_files() if are_read() else await asyncio.to_thread(built_files)
+async def serve_page(request: Request[NoQuery, None]) -> Response:
+    files = built_files() if are_files_loaded() else await asyncio.to_thread(built_files)
     if not files:
-        return Answer(NOT_BUILT, 503, media_type=_TEXT)
+        return Response(NOT_BUILT, 503, media_type=_TEXT)
     name = request.path["page"]
-    file = files.get(name) if name != INDEX else None
+    file = files.get(name) if name != INDEX_FILE else None
     if file is not None:
         if _takes_gzip(request):
             headers = (_VARIES, (b"content-encoding", b"gzip"))
-            return _unless_known(request, file.compressed, file.compressed_tag, file.media_type, headers)
-        return _unless_known(request, file.content, file.tag, file.media_type, (_VARIES,))
+            return _send_unless_cached(
+                request, file.compressed, file.compressed_etag, file.media_type, headers
+            )
+        return _send_unless_cached(request, file.content, file.etag, file.media_type, (_VARIES,))
     if "." in name.rpartition("/")[2]:
-        raise Problem(NOT_FOUND, f"the UI has no file {name[:200]}; it begins at {HOME}")
-    index = files[INDEX]
-    page = with_base(index.content, request.root + HOME)
-    return _unless_known(request, page, tag_of(page), index.media_type, ())
+        raise Problem(NOT_FOUND, f"the UI has no file {name[:200]}; it begins at {UI_ROOT}")
+    index = files[INDEX_FILE]
+    page = set_base_href(index.content, request.mount_path + UI_ROOT)
+    return _send_unless_cached(request, page, make_etag(page), index.media_type, ())
 
 
-def with_base(page: bytes, base: str) -> bytes:
+def set_base_href(page: bytes, base: str) -> bytes:
     """The page, told where the addresses in it begin."""
     tag = f'<base href="{html.escape(base)}">'.encode()
     return _base.sub(lambda _: tag, page, count=1)
@@ -129,15 +131,15 @@ def _takes_gzip(request: Request[Any, Any]) -> bool:
     return wish is not None and _refused.fullmatch(wish) is None
 
 
-def _unless_known(
+def _send_unless_cached(
     request: Request[Any, Any], content: bytes, tag: bytes, media_type: bytes, headers: Headers
-) -> Answer:
+) -> Response:
     """304 when the browser has it already. Proxies that compress make a tag weak; it still says which."""
     known = (request.header(b"if-none-match") or "").encode("latin-1")
     tags = {given.strip().removeprefix(b"W/") for given in known.split(b",")}
     if tag in tags or known == b"*":
-        return Answer(None, 304, (*headers, (b"etag", tag)))
-    return Answer(content, 200, (*headers, (b"etag", tag)), media_type)
+        return Response(None, 304, (*headers, (b"etag", tag)))
+    return Response(content, 200, (*headers, (b"etag", tag)), media_type)
 
 
 ROUTES: Final = (
@@ -148,10 +150,10 @@ ROUTES: Final = (
         name="ui_entry",
         summary="To the web UI",
         permission=Permission.PUBLIC,
-        handler=lead_home,
-        answers={307: None},
+        handler=redirect_to_ui,
+        responses={307: None},
         tag="ui",
-        page=True,
+        for_browsers=True,
     ),
     Route(
         method="GET",
@@ -159,10 +161,10 @@ ROUTES: Final = (
         name="ui",
         summary="The web UI",
         permission=Permission.PUBLIC,
-        handler=show,
-        answers={200: None},
+        handler=serve_page,
+        responses={200: None},
         tag="ui",
         media_type="text/html",
-        page=True,
+        for_browsers=True,
     ),
 )

@@ -2,7 +2,7 @@
 
 A request that must take effect only once carries an id. After a broken connection or a 502, 503 or 504 it is
 sent again under the same id. A server that has already done it returns the first response; a restarted server
-has forgotten the ids. ``in_turns`` sends up to 8 requests for single jobs at a time and stops at the
+has forgotten the ids. ``bounded_gather`` sends up to 8 requests for single jobs at a time and stops at the
 first error. The library's log line per request is dropped, because a worker sends several per second.
 """
 
@@ -23,7 +23,7 @@ import httpx2
 import msgspec
 
 from tidewheel.__about__ import __version__
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 from tidewheel.errors import (
     ConfigurationError,
     LimitExceeded,
@@ -33,28 +33,28 @@ from tidewheel.errors import (
     TidewheelError,
     UsedAfterFork,
 )
-from tidewheel.stores.http.errors import error_of, is_json, not_tidewheel, read_problem
+from tidewheel.stores.http.errors import is_json, not_our_server_error, problem_to_error, read_problem
 from tidewheel.stores.http.location import Location
 
-_ours: ContextVar[bool] = ContextVar("tidewheel_http_ours", default=False)
+_in_our_request: ContextVar[bool] = ContextVar("tidewheel_http_ours", default=False)
 
 
-def _is_told(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.INFO or not _ours.get()
+def _log_filter(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or not _in_our_request.get()
 
 
 # A filter, and no level: the program may use the library, and want to read of its own requests.
-logging.getLogger("httpx2").addFilter(_is_told)
+logging.getLogger("httpx2").addFilter(_log_filter)
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
+def suppress_request_logs() -> Iterator[None]:
     """What the library says of a request in here is not logged, unless something is wrong."""
-    token = _ours.set(True)
+    token = _in_our_request.set(True)
     try:
         yield
     finally:
-        _ours.reset(token)
+        _in_our_request.reset(token)
 
 
 T = TypeVar("T")
@@ -66,9 +66,9 @@ themselves (``request_seconds``), so that they are the ones to tell."""
 WAIT_SECONDS: Final = 10.0
 """The same for a request that waits at the server: one whose connection has gone silent keeps a worker from
 its jobs."""
-REPEAT_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 10.0
 """A request that failed later than this after it was first sent is not sent again."""
-PAUSES: Final = (0.05, 0.25, 1.0)
+RETRY_DELAYS: Final = (0.05, 0.25, 1.0)
 """Seconds before each repeat."""
 MAX_CONNECTIONS: Final = 100
 """Of one opened store; further requests wait for a free one."""
@@ -81,19 +81,19 @@ LARGE_BYTES: Final = 1024 * 1024
 """Lists are sent in parts that are smaller: a larger request has a single large item in it."""
 REQUEST_ID: Final = "Tidewheel-Request-Id"
 
-NOTHING_TO_SAY: Final = 204
+NO_BODY: Final = 204
 """The status of an answer without a body. Any other without one is somebody else's."""
-_WORTH_REPEATING: Final = frozenset({502, 503, 504})
+_RETRYABLE_ERRORS: Final = frozenset({502, 503, 504})
 
 
-class Client:
+class ApiClient:
     """The requests of one opened store, on one event loop."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self.shown: Final = shown_url(location.base)
+        self.shown: Final = redact_url(location.base)
         self._http: httpx2.AsyncClient | None = None
-        self._known = False  # whether a Tidewheel has answered there
+        self._confirmed = False  # whether a Tidewheel has answered there
         self._pid = 0
 
     def open(self) -> None:
@@ -131,13 +131,15 @@ class Client:
 
     async def get(self, path: str, answer: type[T], query: Mapping[str, Any] | None = None) -> T:
         """Read something."""
-        return decoded(await self.send("GET", path, query=query), answer, self.shown)
+        return decode_json(await self.send("GET", path, query=query), answer, self.shown)
 
     async def post(self, path: str, body: Any, answer: type[T], *, wait: float = 0.0) -> T:
         """Ask for something that may as well be done twice."""
-        return decoded(await self.send("POST", path, body=encoded(body), wait=wait), answer, self.shown)
+        return decode_json(
+            await self.send("POST", path, body=encode_json(body), wait=wait), answer, self.shown
+        )
 
-    async def do(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def send_idempotent(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Have something done once, however often the connection breaks; the body of the answer, which is to
         be decoded: not every page with a good status is a server's word that it was done.
         """
@@ -161,12 +163,12 @@ class Client:
         if wait:
             params["wait"] = _written(wait)
         loop = asyncio.get_running_loop()
-        repeat_until = loop.time() + REPEAT_SECONDS + wait
+        repeat_until = loop.time() + RETRY_SECONDS + wait
         seconds = wait + WAIT_SECONDS if wait else ANSWER_SECONDS
-        for pause in (*PAUSES, None):
+        for pause in (*RETRY_DELAYS, None):
             try:
                 return await self._send_once(method, path, params, headers, body, seconds)
-            except _Unanswered as failure:
+            except _OutcomeUnknown as failure:
                 if pause is None or loop.time() >= repeat_until:
                     raise failure.error from None
             await asyncio.sleep(pause)
@@ -194,7 +196,7 @@ class Client:
             ) from None
         # Without a cause: that of the library holds the request, and with it the token.
         try:
-            with hushed():
+            with suppress_request_logs():
                 response = await http.send(request, stream=True)
             try:
                 answer = await self._read(response)
@@ -208,24 +210,24 @@ class Client:
             raise StoreError(f"a request to {self.shown} cannot be sent: {error}") from None
         except httpx2.TimeoutException as error:
             kind = "connect" if isinstance(error, httpx2.ConnectTimeout) else "answer"
-            raise _Unanswered(StoreUnavailable(f"{self.shown} did not {kind} in time")) from None
+            raise _OutcomeUnknown(StoreUnavailable(f"{self.shown} did not {kind} in time")) from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             why = str(error) or type(error).__name__
             reached = not isinstance(error, httpx2.ConnectError | httpx2.ProxyError)
             if reached and body is not None and len(body) > LARGE_BYTES:
                 # Whoever is sent more than it takes hangs up, and what it said is lost with the connection.
                 # That must not look like a server that is away, which is worth waiting for.
-                raise _Unanswered(
+                raise _OutcomeUnknown(
                     StoreError(
                         f"{self.shown} did not take a request of {len(body):,} bytes ({why}); servers take "
                         "max_request_bytes, 4 MiB by default"
                     )
                 ) from None
-            raise _Unanswered(StoreUnavailable(f"{self.shown} cannot be reached: {why}")) from None
+            raise _OutcomeUnknown(StoreUnavailable(f"{self.shown} cannot be reached: {why}")) from None
         media_type = response.headers.get("content-type", "")
-        if response.status_code == NOTHING_TO_SAY or (response.is_success and is_json(media_type)):
+        if response.status_code == NO_BODY or (response.is_success and is_json(media_type)):
             return answer
-        raise self._refused(response, answer)
+        raise self._to_error(response, answer)
 
     async def _read(self, response: httpx2.Response) -> bytes:
         parts, size = [], 0
@@ -238,22 +240,22 @@ class Client:
             parts.append(part)
         return b"".join(parts)
 
-    def _refused(self, response: httpx2.Response, body: bytes) -> Exception:
+    def _to_error(self, response: httpx2.Response, body: bytes) -> Exception:
         status, media_type = response.status_code, response.headers.get("content-type", "")
         problem = read_problem(media_type, body)
         error: TidewheelError
         if problem is None:
             moved_to = response.headers.get("location") if response.is_redirect else None
-            error = not_tidewheel(self.shown, status, media_type, moved_to, known=self._known)
+            error = not_our_server_error(self.shown, status, media_type, moved_to, known=self._confirmed)
         else:
-            self._known = True
-            error = error_of(problem)
-        again = status in _WORTH_REPEATING and isinstance(error, StoreUnavailable)
-        return _Unanswered(error) if again else error
+            self._confirmed = True
+            error = problem_to_error(problem)
+        again = status in _RETRYABLE_ERRORS and isinstance(error, StoreUnavailable)
+        return _OutcomeUnknown(error) if again else error
 
-    def answered(self) -> None:
+    def confirm_server(self) -> None:
         """A Tidewheel is there: from now on answers of others are those of a proxy."""
-        self._known = True
+        self._confirmed = True
 
     def _opened(self) -> httpx2.AsyncClient:
         if self._http is None:
@@ -266,7 +268,7 @@ class Client:
         return self._http
 
 
-class _Unanswered(Exception):
+class _OutcomeUnknown(Exception):
     """Nothing is known of what became of a request; ``error`` is what to tell when it stays so."""
 
     def __init__(self, error: TidewheelError) -> None:
@@ -282,11 +284,11 @@ def new_request_id() -> str:
 _encoder: Final = msgspec.json.Encoder()
 
 
-def encoded(body: Any) -> bytes:
+def encode_json(body: Any) -> bytes:
     return _encoder.encode(body)
 
 
-def decoded(body: bytes, answer: type[T], shown: str) -> T:
+def decode_json(body: bytes, answer: type[T], shown: str) -> T:
     if answer is type(None) and not body:
         return None
     kind: Any = answer
@@ -320,13 +322,13 @@ def _written(value: Any) -> str:
 
 A = TypeVar("A")
 
-AT_ONCE: Final = 8
+MAX_CONCURRENT_REQUESTS: Final = 8
 """Requests that are under way at a time."""
 
 
-async def in_turns(ask: Callable[[A], Awaitable[T]], about: Iterable[A]) -> list[T]:
+async def bounded_gather(ask: Callable[[A], Awaitable[T]], about: Iterable[A]) -> list[T]:
     """What it answers about each of these, in their order. An error is raised when nothing runs any more."""
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
     async def one(item: A) -> T:
         async with turns:

@@ -1,8 +1,8 @@
 """Claim requests to the server, at once or as a long poll.
 
-``Reserving`` sends one claim and decodes the jobs. ``Poll`` is a claim that waits at the server for up to 20
-seconds, which is less than proxies allow. It can be ended early, and it records when its response arrived,
-because the leases of the jobs count from then.
+``ReserveClient`` sends one claim and decodes the jobs. ``LongPoll`` is a claim that waits at the server for
+up to 20 seconds, which is less than proxies allow. It can be ended early, and it records when its response
+arrived, because the leases of the jobs count from then.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from msgspec.structs import replace as replace_struct
 from tidewheel.core.clock import to_microseconds
 from tidewheel.core.model import BodyFormat, Claim, Claimed, ClaimRequest, Lease
 from tidewheel.errors import Backpressure, NotOverHttp, StoreError, StoreUnavailable
-from tidewheel.stores.http.api_client import Client, decoded, encoded, new_request_id
-from tidewheel.stores.http.response_models import body_of, bytes_of
-from tidewheel.stores.http.settlements import WORK, lanes_body
+from tidewheel.stores.http.api_client import ApiClient, decode_json, encode_json, new_request_id
+from tidewheel.stores.http.response_models import decode_base64, decode_body
+from tidewheel.stores.http.settlements import WORK_PATH, lanes_body
 
-MOST_LANES: Final = 1000
+MAX_LANES_PER_REQUEST: Final = 1000
 """Topics and tasks that a worker may wait for at a server."""
-MOST_JOBS: Final = 1000
+MAX_JOBS_PER_REQUEST: Final = 1000
 """Jobs that it may ask for, and have room for, in one request."""
 
 
@@ -64,41 +64,41 @@ class Reservation(Struct, kw_only=True):
     kept_back: bool = False
 
 
-class Reserving:
+class ReserveClient:
     """The claims of one opened store."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    async def ask(self, request: ClaimRequest, request_id: str, wait: float) -> Claim:
+    async def reserve(self, request: ClaimRequest, request_id: str, wait: float) -> Claim:
         """One claim at the server, perhaps not for the first time."""
-        if len(request.lanes) > MOST_LANES:
+        if len(request.lanes) > MAX_LANES_PER_REQUEST:
             raise NotOverHttp(
                 f"this worker would wait for {len(request.lanes):,} topics and tasks; the limit is "
-                f"{MOST_LANES:,} over HTTP: share them between several workers, with topics="
+                f"{MAX_LANES_PER_REQUEST:,} over HTTP: share them between several workers, with topics="
             )
         limits = request.topic_limits
         body: dict[str, Any] = {
             "lanes": lanes_body(request.lanes),
-            "limit": min(request.limit, MOST_JOBS),
+            "limit": min(request.limit, MAX_JOBS_PER_REQUEST),
             "lease": request.lease_seconds,
             "worker": request.worker,
             "reports_starts": request.reports_starts,
-            "free": None if request.free is None else min(request.free, MOST_JOBS),
-            "topic_limits": {topic: min(most, MOST_JOBS) for topic, most in limits.items()},
+            "free": None if request.free_slots is None else min(request.free_slots, MAX_JOBS_PER_REQUEST),
+            "topic_limits": {topic: min(most, MAX_JOBS_PER_REQUEST) for topic, most in limits.items()},
         }
         try:
             answer = await self._client.send(
-                "POST", f"{WORK}/reserve", body=encoded(body), request_id=request_id, wait=wait
+                "POST", f"{WORK_PATH}/reserve", body=encode_json(body), request_id=request_id, wait=wait
             )
         except Backpressure as error:
             # As many wait there as it allows (max_waiters): for a worker that is a server to come back to.
             raise StoreUnavailable(f"the server has no room for another worker: {error}") from None
-        found = decoded(answer, Reservation, self._client.shown)
-        return Claim(tuple(_claimed(job) for job in found.jobs), found.next_due_in, found.kept_back)
+        found = decode_json(answer, Reservation, self._client.shown)
+        return Claim(tuple(_to_claimed(job) for job in found.jobs), found.next_due_in, found.kept_back)
 
 
-def _claimed(job: ReservedJob) -> Claimed:
+def _to_claimed(job: ReservedJob) -> Claimed:
     payload = bytes(job.payload)
     return Claimed(
         lease=Lease(job.id, job.fence),
@@ -111,9 +111,9 @@ def _claimed(job: ReservedJob) -> Claimed:
         timeout=job.timeout,
         retry=None if bytes(job.retry) == b"null" else bytes(job.retry).decode(),
         lease_seconds=job.lease_seconds,
-        payload=bytes_of(payload) if job.format is BodyFormat.BYTES else payload,
+        payload=decode_base64(payload) if job.format is BodyFormat.BYTES else payload,
         format=job.format,
-        checkpoint=body_of(job.checkpoint),
+        checkpoint=decode_body(job.checkpoint),
         number=job.number,
         created_at=to_microseconds(job.created_at),
         run_at=to_microseconds(job.run_at),
@@ -128,18 +128,18 @@ def _claimed(job: ReservedJob) -> Claimed:
 
 POLL_SECONDS: Final = 20.0
 """How long a claim waits at the server: shorter than proxies wait for an answer."""
-EARLY_SECONDS: Final = 1.0
+EARLY_ANSWER_SECONDS: Final = 1.0
 """A claim that is answered sooner, with nothing, is that of a server that shuts down, or of something between
 that lets nobody wait: the next one waits here for about as long, or they would ask without a pause."""
-TICK_SECONDS: Final = 0.1
+LOOP_CHECK_SECONDS: Final = 0.1
 """How often it is noted that the event loop runs: an answer may have waited for as long as it did not."""
 
 
-class Poll:
+class LongPoll:
     """One claim that waits at the server."""
 
     def __init__(
-        self, reserving: Reserving, request: ClaimRequest, on_answer: Callable[[Poll], None]
+        self, reserving: ReserveClient, request: ClaimRequest, on_answer: Callable[[LongPoll], None]
     ) -> None:
         self.request = request
         self.id = new_request_id()
@@ -149,47 +149,49 @@ class Poll:
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._wait = POLL_SECONDS
-        self.came_at = 0.0  # by the loop's clock: what it brought came no earlier, but for its way here
+        self.answered_no_earlier_than = (
+            0.0  # by the loop's clock: what it brought came no earlier, but for its way here
+        )
         self._answered_at = 0.0  # no earlier than that
-        self._seen_at = 0.0  # when the loop last had time for it
-        self._seen_before = 0.0  # and the time before
-        self._asking = asyncio.create_task(reserving.ask(request, self.id, self._wait))
+        self._loop_ran_at = 0.0  # when the loop last had time for it
+        self._loop_ran_before = 0.0  # and the time before
+        self._asking = asyncio.create_task(reserving.reserve(request, self.id, self._wait))
         self._asking.add_done_callback(self._answered)
         self._ending: asyncio.Task[Claim] | None = None
         self._tick()
 
     def _tick(self) -> None:
-        self._seen_before, self._seen_at = self._seen_at or self._began_at, self._loop.time()
+        self._loop_ran_before, self._loop_ran_at = self._loop_ran_at or self._began_at, self._loop.time()
         if not self._asking.done():
-            self._loop.call_later(TICK_SECONDS, self._tick)
+            self._loop.call_later(LOOP_CHECK_SECONDS, self._tick)
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it waits at the server, for all that is known."""
         return not self.ended and not self._asking.done()
 
     @property
-    def came_early(self) -> bool:
+    def ended_early(self) -> bool:
         """Whether it was answered by itself, without a job, or failed, when it had hardly begun to wait."""
         waited = self._answered_at - self._began_at
-        if self._asking.cancelled() or waited >= min(EARLY_SECONDS, self._wait / 2):
+        if self._asking.cancelled() or waited >= min(EARLY_ANSWER_SECONDS, self._wait / 2):
             return False
         return self._asking.exception() is not None or not self._asking.result().jobs
 
-    def is_for(self, request: ClaimRequest) -> bool:
+    def matches(self, request: ClaimRequest) -> bool:
         """Whether what it brings is of these lanes."""
         return self.request.worker == request.worker and self.request.lanes == request.lanes
 
-    def serves(self, request: ClaimRequest, *, kept_back: bool) -> bool:
+    def covers(self, request: ClaimRequest, *, needs_more_slots: bool) -> bool:
         """Whether a claim asks for nothing that this one would not bring.
 
         ``kept_back``: the last claim was told of jobs for a worker with more free slots.
         """
         mine = self.request
-        if mine.free is None or request.free is None or kept_back:
-            offers = mine.free == request.free
+        if mine.free_slots is None or request.free_slots is None or needs_more_slots:
+            offers = mine.free_slots == request.free_slots
         else:
-            offers = mine.free > 0 or request.free == 0
+            offers = mine.free_slots > 0 or request.free_slots == 0
         return (
             offers
             and request.limit >= mine.limit
@@ -202,7 +204,7 @@ class Poll:
         if self._ending is None:
             self.ended = True
             self._ending = asyncio.create_task(self._end())
-            self._ending.add_done_callback(_look_at)
+            self._ending.add_done_callback(_consume_exception)
         return self._ending
 
     async def _end(self) -> Claim:
@@ -210,7 +212,7 @@ class Poll:
             return await self._asking
         asked_at = self._loop.time()
         try:
-            claim = await self._reserving.ask(self.request, self.id, 0.0)
+            claim = await self._reserving.reserve(self.request, self.id, 0.0)
         except StoreError:
             if not self._brought_jobs:
                 raise
@@ -219,8 +221,8 @@ class Poll:
             self._asking.cancel()
         if self._brought_jobs:
             # While it was asked again. Another server, behind the same address, does not know of them.
-            return _together(self._asking.result(), claim)
-        self.came_at = asked_at
+            return _merge_claims(self._asking.result(), claim)
+        self.answered_no_earlier_than = asked_at
         return claim
 
     @property
@@ -236,18 +238,18 @@ class Poll:
             self._answered_at = self._loop.time()
             # A handler that blocks the loop also keeps it from seeing an answer, and after that the loop may
             # have time for the tick before it has time for the answer.
-            self.came_at = self._seen_before
-            _look_at(asking)
+            self.answered_no_earlier_than = self._loop_ran_before
+            _consume_exception(asking)
         self._on_answer(self)
 
 
-def _look_at(done: asyncio.Task[Claim]) -> None:
+def _consume_exception(done: asyncio.Task[Claim]) -> None:
     """Its error is told where the poll is collected, if it is."""
     if not done.cancelled():
         done.exception()
 
 
-def _together(first: Claim, second: Claim) -> Claim:
+def _merge_claims(first: Claim, second: Claim) -> Claim:
     """What both brought; the same server tells the same jobs again."""
     jobs = {job.lease: job for job in (*first.jobs, *second.jobs)}
     return replace_struct(second, jobs=tuple(jobs.values()))

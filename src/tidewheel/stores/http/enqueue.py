@@ -22,14 +22,13 @@ from tidewheel.core.model import (
     State,
 )
 from tidewheel.errors import InvalidInput, LimitExceeded, NotOverHttp, TidewheelError
+from tidewheel.stores.bounds import MAX_ENQUEUE_BATCH, check_batch
 from tidewheel.stores.enqueue import check_parents
-from tidewheel.stores.http.api_client import LARGE_BYTES, Client, decoded, encoded
-from tidewheel.stores.http.request_size import MOST_ITEMS, in_parts, largest_request
-from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH
-from tidewheel.stores.terminal_errors import check_batch
+from tidewheel.stores.http.api_client import LARGE_BYTES, ApiClient, decode_json, encode_json
+from tidewheel.stores.http.request_size import MAX_ITEMS_PER_REQUEST, max_request_bytes, split_bodies
 
-_INSTEAD: Final = "enqueue fewer at a time, or with enqueue_many, which makes them in parts"
-_SHORTEST = 0.001
+_ALTERNATIVES: Final = "enqueue fewer at a time, or with enqueue_many, which makes them in parts"
+_MIN_SECONDS = 0.001
 """Seconds: what has expired already does so after this long."""
 
 
@@ -60,45 +59,47 @@ class _Policy(Struct):
 
 
 async def enqueue(
-    client: Client, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
+    client: ApiClient, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
 ) -> list[Enqueued]:
     """Make these jobs, in their order. All or none of those that fit into one request."""
     check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
     bodies = await _bodies(jobs, ask_time)
     if len(bodies) == 1:
-        answer = await client.do("POST", "/enqueue", encoded(bodies[0]))
-        return [_enqueued(jobs[0], decoded(answer, EnqueuedJob, client.shown))]
+        answer = await client.send_idempotent("POST", "/enqueue", encode_json(bodies[0]))
+        return [_enqueued(jobs[0], decode_json(answer, EnqueuedJob, client.shown))]
     made: list[Enqueued] = []
-    for number, body in in_parts("jobs", bodies):
+    for number, body in split_bodies("jobs", bodies):
         try:
-            answer = await client.do("POST", "/enqueue-many", body)
+            answer = await client.send_idempotent("POST", "/enqueue-many", body)
         except TidewheelError as error:
             if isinstance(error, InvalidInput) and error.job is not None:
                 error.job += len(made)
             if made:
                 error.add_note(f"the first {len(made):,} of these {len(jobs):,} jobs were made before that")
             raise
-        told = decoded(answer, EnqueuedJobs, client.shown).items[:number]
+        told = decode_json(answer, EnqueuedJobs, client.shown).items[:number]
         made += [_enqueued(job, one) for job, one in zip(jobs[len(made) :], told, strict=False)]
     return made
 
 
-async def enqueue_whole(
-    client: Client, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
+async def enqueue_atomically(
+    client: ApiClient, jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
 ) -> list[Enqueued]:
     """Make all of these jobs or none: in one request, or not at all."""
     if len(jobs) <= 1:
         return await enqueue(client, jobs, ask_time)
-    if len(jobs) > MOST_ITEMS:
-        raise LimitExceeded(f"{len(jobs):,} jobs together; over HTTP the limit is {MOST_ITEMS:,}; {_INSTEAD}")
-    body = encoded({"jobs": await _bodies(jobs, ask_time)})
-    if len(body) > LARGE_BYTES and len(body) > (limit := await largest_request(client)):
+    if len(jobs) > MAX_ITEMS_PER_REQUEST:
+        raise LimitExceeded(
+            f"{len(jobs):,} jobs together; over HTTP the limit is {MAX_ITEMS_PER_REQUEST:,}; {_ALTERNATIVES}"
+        )
+    body = encode_json({"jobs": await _bodies(jobs, ask_time)})
+    if len(body) > LARGE_BYTES and len(body) > (limit := await max_request_bytes(client)):
         raise LimitExceeded(
             f"{len(jobs):,} jobs together are {len(body):,} bytes; the server takes {limit:,} at a time "
-            f"(max_request_bytes); {_INSTEAD}"
+            f"(max_request_bytes); {_ALTERNATIVES}"
         )
-    answer = await client.do("POST", "/enqueue-many", body)
-    told = decoded(answer, EnqueuedJobs, client.shown).items
+    answer = await client.send_idempotent("POST", "/enqueue-many", body)
+    told = decode_json(answer, EnqueuedJobs, client.shown).items
     return [_enqueued(job, one) for job, one in zip(jobs, told, strict=False)]
 
 
@@ -109,7 +110,7 @@ async def _bodies(jobs: Sequence[NewJob], ask_time: Callable[[], Awaitable[int]]
 
 
 def _body(job: NewJob, now: int) -> dict[str, Any]:
-    _refuse_unsayable(job)
+    _check_expressible(job)
     body: dict[str, Any] = {
         "topic": job.topic,
         "payload": Raw(job.payload)
@@ -145,8 +146,8 @@ def _body(job: NewJob, now: int) -> dict[str, Any]:
     return body | {name: value for name, value in given.items() if value is not None}
 
 
-def _refuse_unsayable(job: NewJob) -> None:
-    if job.only is not None and (job.key is not None or job.after):
+def _check_expressible(job: NewJob) -> None:
+    if job.row_filter is not None and (job.key is not None or job.after):
         raise NotOverHttp(
             "a row filter (SecurityContext.only) cannot be said over HTTP, so a key or after cannot be used "
             "under one; use a token for which manage_rule says the same"
@@ -156,7 +157,7 @@ def _refuse_unsayable(job: NewJob) -> None:
 def _expires(job: NewJob, now: int) -> float | None:
     """A moment becomes a duration by the server's time, which is off by as long as a request takes."""
     if job.expires_at is not None:
-        return max((job.expires_at - now) / MICROSECONDS, _SHORTEST)
+        return max((job.expires_at - now) / MICROSECONDS, _MIN_SECONDS)
     return job.expires_in
 
 

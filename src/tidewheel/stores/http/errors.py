@@ -11,22 +11,22 @@ from msgspec import Struct
 
 from tidewheel import errors
 from tidewheel.core.names import shorten
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 from tidewheel.errors import TidewheelError
 
 MEDIA_TYPE: Final = "application/problem+json"
 _place = re.compile(r"#(?:/jobs/(?P<job>\d{1,6}))?(?P<rest>/payload|/after)?(?P<inside>/.*)?", re.DOTALL)
 
 
-TURNED_AWAY: Final = frozenset({400, 403, 406, 413, 422})
+PROXY_STATUSES: Final = frozenset({400, 403, 406, 413, 422})
 """What proxies and filters say to requests that they do not let through, for what they are."""
 
 
-class TurnedAway(errors.StoreUnavailable):
+class ProxyRejected(errors.StoreUnavailable):
     """The server is there, and something in front of it does not let this request through."""
 
 
-class Part(Struct):
+class ProblemPart(Struct):
     """One thing that is wrong with what was sent."""
 
     detail: str = ""
@@ -40,7 +40,7 @@ class ProblemDocument(Struct):
     code: str
     detail: str = ""
     status: int = 0
-    errors: list[Part] = []
+    errors: list[ProblemPart] = []
     position: int | None = None
     length: int | None = None
 
@@ -49,11 +49,11 @@ def _unavailable(problem: ProblemDocument) -> TidewheelError:
     return errors.StoreUnavailable(f"the server says: {problem.detail}")
 
 
-def _broken(problem: ProblemDocument) -> TidewheelError:
+def _server_error(problem: ProblemDocument) -> TidewheelError:
     return errors.StoreError(f"the server says {problem.code}: {problem.detail}")
 
 
-def _absent(problem: ProblemDocument) -> TidewheelError:
+def _not_found(problem: ProblemDocument) -> TidewheelError:
     return errors.ConfigurationError(
         f"the server does not know this request ({problem.detail}); it may be an older Tidewheel, or serve "
         "no HTTP API (http_api)"
@@ -78,7 +78,9 @@ def _invalid(problem: ProblemDocument) -> TidewheelError:
         error = errors.InvalidPayload(problem.detail)
         inside = [(place["inside"] or "", part.detail) for part, place in found]
         error.places = () if inside == [("", problem.detail)] else tuple(inside)
-        error.kept = "; ".join(f"{where or 'the payload'}: {what}" for where, what in error.places) or None
+        error.message_without_value = (
+            "; ".join(f"{where or 'the payload'}: {what}" for where, what in error.places) or None
+        )
     elif rest == {"/after"}:
         error = errors.ParentNotFound(problem.detail)
     else:
@@ -122,8 +124,8 @@ _BY_CODE: Final[dict[str, Callable[[ProblemDocument], TidewheelError]]] = {
     "request_timeout": _unavailable,
     "too_many_connections": _unavailable,
     "too_many_streams": _unavailable,
-    "not_found": _absent,
-    "method_not_allowed": _absent,
+    "not_found": _not_found,
+    "method_not_allowed": _not_found,
 }
 """The inverse of the table in ``server/problems.py``. All others are errors of one of the two programs."""
 
@@ -147,12 +149,12 @@ def _kind(media_type: str) -> str:
     return media_type.partition(";")[0].strip().lower()
 
 
-def error_of(problem: ProblemDocument) -> TidewheelError:
+def problem_to_error(problem: ProblemDocument) -> TidewheelError:
     """A problem as the exception it was at the server, or would have been here."""
-    return _BY_CODE.get(problem.code, _broken)(problem)
+    return _BY_CODE.get(problem.code, _server_error)(problem)
 
 
-def not_tidewheel(
+def not_our_server_error(
     shown: str, status: int, media_type: str, moved_to: str | None = None, *, known: bool
 ) -> TidewheelError:
     """An answer that no Tidewheel gave. ``known``: one has answered there before, so this is a proxy's.
@@ -160,8 +162,8 @@ def not_tidewheel(
     ``moved_to``: where it sends everybody, which is not followed: the token is for the server that was named.
     """
     kind = shorten(media_type) if media_type else "no content type"
-    if known and status in TURNED_AWAY:
-        return TurnedAway(
+    if known and status in PROXY_STATUSES:
+        return ProxyRejected(
             f"{shown} answered {status} with {kind}, which is not from Tidewheel; perhaps a proxy that does "
             "not let this request through, for its size or for what is in it"
         )
@@ -172,7 +174,7 @@ def not_tidewheel(
         )
     if moved_to is not None:
         return errors.ConfigurationError(
-            f"{shown} answered {status} and sends everybody on to {shorten(shown_url(moved_to))}, where the "
+            f"{shown} answered {status} and sends everybody on to {shorten(redact_url(moved_to))}, where the "
             "token is not shown; give the address of the server itself, perhaps with https"
         )
     return errors.ConfigurationError(

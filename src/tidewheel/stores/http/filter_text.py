@@ -17,11 +17,11 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
     HasFingerprint,
-    HoldsText,
     InState,
-    LastErrorHolds,
+    LastErrorContains,
     Not,
 )
 from tidewheel.core.model import FOREVER
@@ -39,32 +39,32 @@ _name = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _number = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
-def written(condition: Condition) -> str:
+def condition_to_text(condition: Condition) -> str:
     """The text that means this condition. Brackets around whatever has parts: that is always right."""
     match condition:
         case Not(Compare(Field.ERROR_SUMMARY, Comparison.EQUAL, None | "")):
             return "error:*"
         case Not(part):
-            return f"-{written(part)}"
+            return f"-{condition_to_text(part)}"
         case AllOf(parts):
-            return f"({' '.join(map(written, parts))})" if parts else f"-{_NEVER}"
+            return f"({' '.join(map(condition_to_text, parts))})" if parts else f"-{_NEVER}"
         case AnyOf(parts):
-            return _either(parts)
+            return _any_of(parts)
         case Compare(field, comparison, value):
             return _column(field, comparison, value)
         case InState(state):
             return f"state:{state}"
         case ComparePayload():
             return _payload(condition)
-        case HoldsText(text, in_payload):
+        case ContainsText(text, in_payload):
             return f"{'text' if in_payload else 'any_error'}:{_quoted(text)}"
-        case LastErrorHolds(text):
+        case LastErrorContains(text):
             return f"error:{_quoted(text)}"
         case HasFingerprint(fingerprint):
             return f"fingerprint:{fingerprint}"
 
 
-def _either(parts: tuple[Condition, ...]) -> str:
+def _any_of(parts: tuple[Condition, ...]) -> str:
     if not parts:
         return _NEVER
     match parts:
@@ -72,14 +72,14 @@ def _either(parts: tuple[Condition, ...]) -> str:
             number, bool
         ) and text == ComparePayload(path, Comparison.EQUAL, _digits(number)):
             return f"payload{_steps(path)}:{_digits(number)}"  # as it was typed: a number, or its digits
-    return f"({' OR '.join(map(written, parts))})"
+    return f"({' OR '.join(map(condition_to_text, parts))})"
 
 
 def _column(field: Field, comparison: Comparison, value: str | int | None) -> str:
     if field is Field.ERROR_SUMMARY:
         if comparison is Comparison.EQUAL and not value:
             return "-error:*"
-        raise _unsayable(f"comparisons with {field}")
+        raise _not_expressible(f"comparisons with {field}")
     operator = ":" if comparison is Comparison.EQUAL else str(comparison)
     if field.is_text:
         return f"{field}{operator}{_quoted(str(value or ''))}"
@@ -95,7 +95,7 @@ def _column(field: Field, comparison: Comparison, value: str | int | None) -> st
 
 def _time(name: str, operator: str, moment: int) -> str:
     if not 0 <= moment <= FOREVER:
-        raise _unsayable("times before 1970 or after the year 9999")
+        raise _not_expressible("times before 1970 or after the year 9999")
     return f"{name}{operator}{to_datetime(moment).isoformat().replace('+00:00', 'Z')}"
 
 
@@ -111,7 +111,7 @@ def _payload(condition: ComparePayload) -> str:
         return _NEVER  # there is no order between them, and they contain nothing
     digits = _digits(value)
     if not math.isfinite(value) or _number.fullmatch(digits) is None:
-        raise _unsayable(f"the number {digits}")
+        raise _not_expressible(f"the number {digits}")
     if comparison is Comparison.EQUAL:
         # Typed without quotes it also means the text of these digits, which is not asked for here.
         return f"({field}:{digits} -{field}:{_quoted(digits)})"
@@ -137,7 +137,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _unsayable(what: str) -> NotOverHttp:
+def _not_expressible(what: str) -> NotOverHttp:
     return NotOverHttp(
         f"the filter language has no words for {what}, and over HTTP filters are texts; ask for something "
         "wider and choose among what comes"

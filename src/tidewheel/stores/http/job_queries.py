@@ -14,29 +14,29 @@ from uuid import UUID
 from msgspec import UNSET, Struct
 
 from tidewheel.core.clock import to_datetime, to_microseconds
-from tidewheel.core.conditions import ALWAYS, NEVER, AllOf, asked, of_counters
+from tidewheel.core.conditions import ALWAYS, NEVER, AllOf, is_counted, unindexed_condition
 from tidewheel.core.model import FOREVER, Count, Dependents, JobFilter, JobRecord, Page, State
 from tidewheel.errors import InvalidInput, JobNotFound
-from tidewheel.stores.http.api_client import Client, in_turns
-from tidewheel.stores.http.filter_text import written
+from tidewheel.stores.bounds import MAX_COUNT, SEARCH_SECONDS
+from tidewheel.stores.http.api_client import ApiClient, bounded_gather
+from tidewheel.stores.http.filter_text import condition_to_text
 from tidewheel.stores.http.response_models import (
     JobDetail,
     JobList,
     JobResult,
     JobSummary,
-    body_of,
-    dependents_of,
-    moment,
-    record_of,
-    whole_record_of,
+    decode_body,
+    to_dependents,
+    to_full_record,
+    to_microseconds_or_none,
+    to_record,
 )
-from tidewheel.stores.protocol import COUNT_LIMIT, SEARCH_SECONDS
 
 LARGEST_PAGE: Final = 200
 """Most jobs a server tells of at a time."""
 CURSOR_BYTES: Final = 20
 """A server's cursors are so many bytes; here each is their number."""
-_MOST_OWNERS: Final = 10_000
+_MAX_CACHED_OWNERS: Final = 10_000
 """Jobs of which it is remembered whose they are."""
 
 
@@ -48,10 +48,10 @@ class StatesShape(Struct):
     states: list[State | None]
 
 
-class Reading:
+class JobQueries:
     """The reading verbs of one opened store."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._owners: OrderedDict[UUID, str] = OrderedDict()
 
@@ -60,7 +60,7 @@ class Reading:
 
     async def get(self, job_id: UUID, tenant: str | None) -> JobRecord | None:
         shape = await self._detail(job_id)
-        if shape is None or not is_of(shape.tenant, tenant):
+        if shape is None or not belongs_to(shape.tenant, tenant):
             return None
         result = None
         if shape.result is UNSET and shape.state is State.COMPLETED:
@@ -69,14 +69,14 @@ class Reading:
                 told = await self._client.get(f"/{job_id}/result", JobResult)
             except JobNotFound:
                 return None
-            result = body_of(told.result)
-        return whole_record_of(shape, result)
+            result = decode_body(told.result)
+        return to_full_record(shape, result)
 
     async def dependents(self, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
         shape = await self._detail(job_id)
-        if shape is None or not is_of(shape.tenant, tenant):
+        if shape is None or not belongs_to(shape.tenant, tenant):
             return Dependents((), Count(0))
-        return dependents_of(shape.dependents, limit)
+        return to_dependents(shape.dependents, limit)
 
     async def states(
         self, job_ids: Sequence[UUID], tenant: str | None, *, wait: float = 0.0
@@ -88,10 +88,10 @@ class Reading:
         states = (await self._client.post("/states", ids, StatesShape, wait=wait)).states
         if tenant is None:
             return states
-        own = await self.owned(job_ids, tenant)
+        own = await self.filter_by_tenant(job_ids, tenant)
         return [state if mine else None for state, mine in zip(states, own, strict=True)]
 
-    async def owned(self, job_ids: Sequence[UUID], tenant: str | None) -> list[bool]:
+    async def filter_by_tenant(self, job_ids: Sequence[UUID], tenant: str | None) -> list[bool]:
         """Which of these jobs are a tenant's. A token may be good for all tenants, and the server is not told
         for whom this program acts.
         """
@@ -105,10 +105,10 @@ class Reading:
                 owner = None if shape is None else shape.tenant
             return owner == tenant
 
-        return await in_turns(is_own, job_ids)
+        return await bounded_gather(is_own, job_ids)
 
     async def list_jobs(self, where: JobFilter, limit: int, cursor: int | None, offset: int) -> Page:
-        query = query_of(where)
+        query = filter_to_query(where)
         items: list[JobRecord] = []
         place = None if cursor is None else _cursor_text(cursor)
         while query is not None:
@@ -117,18 +117,18 @@ class Reading:
                 JobList,
                 {**query, "limit": min(limit - len(items), LARGEST_PAGE), "cursor": place, "offset": offset},
             )
-            items += [self._seen(shape) for shape in page.items]
+            items += [self._to_record(shape) for shape in page.items]
             place, offset = page.cursor, 0
             if place is None or page.partial or len(items) >= limit:
-                back_to = moment(page.searched_back_to)
+                back_to = to_microseconds_or_none(page.searched_back_to)
                 return Page(tuple(items), _cursor_number(place), page.partial, back_to)
         return Page(())
 
     async def count(self, where: JobFilter) -> Count:
-        query = query_of(where)
+        query = filter_to_query(where)
         if query is None:
             return Count(0)
-        if asked(where) is None or of_counters(where):
+        if unindexed_condition(where) is None or is_counted(where):
             page = await self._client.get("", JobList, {**query, "limit": 1})
             return Count(page.total, page.total_exact)
         # A search is counted by what it finds, page by page, for as long as a search may take.
@@ -138,8 +138,8 @@ class Reading:
             total, place = total + len(page.items), page.cursor
             if place is None:
                 return Count(total)
-            if total >= COUNT_LIMIT or page.partial or time.monotonic() >= until:
-                return Count(min(total, COUNT_LIMIT), exact=False)
+            if total >= MAX_COUNT or page.partial or time.monotonic() >= until:
+                return Count(min(total, MAX_COUNT), exact=False)
 
     async def _detail(self, job_id: UUID) -> JobDetail | None:
         try:
@@ -149,22 +149,22 @@ class Reading:
         self._remember(shape)
         return shape
 
-    def _seen(self, shape: JobSummary) -> JobRecord:
+    def _to_record(self, shape: JobSummary) -> JobRecord:
         self._remember(shape)
-        return record_of(shape)
+        return to_record(shape)
 
     def _remember(self, shape: JobSummary) -> None:
         self._owners[shape.id] = shape.tenant  # which never changes
-        if len(self._owners) > _MOST_OWNERS:
+        if len(self._owners) > _MAX_CACHED_OWNERS:
             self._owners.popitem(last=False)
 
 
-def is_of(owner: str, tenant: str | None) -> bool:
+def belongs_to(owner: str, tenant: str | None) -> bool:
     """Whether a job is for somebody who asks on a tenant's behalf; None is whoever the token is for."""
     return tenant is None or tenant == owner
 
 
-def query_of(where: JobFilter) -> dict[str, Any] | None:
+def filter_to_query(where: JobFilter) -> dict[str, Any] | None:
     """A filter as the parameters of a list; None when nothing can match it."""
     condition = where.condition or ALWAYS
     if condition == NEVER:
@@ -172,9 +172,9 @@ def query_of(where: JobFilter) -> dict[str, Any] | None:
     if condition == ALWAYS:
         text = None
     elif isinstance(condition, AllOf):
-        text = " ".join(map(written, condition.parts))
+        text = " ".join(map(condition_to_text, condition.parts))
     else:
-        text = written(condition)
+        text = condition_to_text(condition)
     return {
         "where": text,
         "topic": where.topic,

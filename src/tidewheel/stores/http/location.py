@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 from tidewheel.errors import ConfigurationError
 
 ROOT: Final = "/api/jobs"
@@ -26,9 +26,9 @@ class Location:
         return self.base + ROOT
 
 
-def locate(url: str, token: str | None) -> Location:
+def parse_url(url: str, token: str | None) -> Location:
     """The server that a URL names; a URL that cannot work is refused, and no secret is quoted."""
-    shown = _shown(url)
+    shown = _without_secrets(url)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -54,7 +54,7 @@ def locate(url: str, token: str | None) -> Location:
     return Location(f"{parts.scheme.lower()}://{parts.netloc}{path}", token or None)
 
 
-def _shown(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """Without names, passwords and parameters: a key may be any of them."""
-    address = re.split(r"[?#]", shown_url(url), maxsplit=1)[0]
+    address = re.split(r"[?#]", redact_url(url), maxsplit=1)[0]
     return re.sub(r"^([A-Za-z]+:/*)[^/]*@", r"\1", address)

@@ -8,20 +8,12 @@ from typing import Final
 from msgspec import Struct, structs
 
 from tidewheel.core.clock import to_microseconds
-from tidewheel.core.model import (
-    FOREVER,
-    Distribution,
-    Lane,
-    MinuteStats,
-    Stats,
-    TopicStats,
-    WorkerRecord,
-)
-from tidewheel.core.reports import TaskActivity, TaskStats
-from tidewheel.stores.http.api_client import Client
-from tidewheel.stores.http.response_models import moment
+from tidewheel.core.model import FOREVER, Lane, WorkerRecord
+from tidewheel.core.reports import Distribution, MinuteStats, Stats, TaskActivity, TaskStats, TopicStats
+from tidewheel.stores.http.api_client import ApiClient
+from tidewheel.stores.http.response_models import to_microseconds_or_none
 
-MOST_TOPICS: Final = 1000
+MAX_TOPICS_PER_REQUEST: Final = 1000
 """Of one answer."""
 
 
@@ -114,37 +106,37 @@ class WorkerList(Struct):
     items: list[WorkerShape]
 
 
-async def stats(client: Client, window_seconds: float, tenant: str | None) -> Stats:
+async def stats(client: ApiClient, window_seconds: float, tenant: str | None) -> Stats:
     found = await client.get("/stats", StatsShape, {"window": window_seconds, "tenant": tenant})
     fields = structs.asdict(found)
     fields["topics"] = tuple(map(_topic, found.topics))
     fields["series"] = tuple(map(_minute, found.series))
-    fields["oldest_due_at"] = moment(found.oldest_due_at)
+    fields["oldest_due_at"] = to_microseconds_or_none(found.oldest_due_at)
     return Stats(**fields)
 
 
-async def topics(client: Client, tenant: str | None) -> list[TopicStats]:
+async def topics(client: ApiClient, tenant: str | None) -> list[TopicStats]:
     found: list[TopicStats] = []
     while True:
-        query = {"tenant": tenant, "limit": MOST_TOPICS, "offset": len(found)}
+        query = {"tenant": tenant, "limit": MAX_TOPICS_PER_REQUEST, "offset": len(found)}
         page = await client.get("/topics", TopicList, query)
         found += map(_topic, page.items)
         if not page.items or len(found) >= page.total:
             return found
 
 
-async def lanes(client: Client, window_seconds: float, tenant: str | None) -> list[TaskStats]:
+async def lanes(client: ApiClient, window_seconds: float, tenant: str | None) -> list[TaskStats]:
     query = {"window": window_seconds, "tenant": tenant}
     return [_lane(shape) for shape in (await client.get("/lanes", LaneList, query)).items]
 
 
-async def workers(client: Client) -> list[WorkerRecord]:
+async def workers(client: ApiClient) -> list[WorkerRecord]:
     found = await client.get("/workers", WorkerList)
     return [_worker(shape) for shape in found.items]
 
 
 def _topic(shape: TopicShape) -> TopicStats:
-    until = moment(shape.paused_until) if shape.paused_until is not None else FOREVER
+    until = to_microseconds_or_none(shape.paused_until) if shape.paused_until is not None else FOREVER
     return TopicStats(
         shape.topic,
         shape.pending,

@@ -13,11 +13,11 @@ from typing import Any, Final
 from msgspec import Raw, Struct
 
 from tidewheel.core.model import Completed, Failed, JobError, Settlement
-from tidewheel.stores.http.api_client import LARGE_BYTES, Client, encoded
+from tidewheel.stores.http.api_client import LARGE_BYTES, ApiClient, encode_json
 
-SMALL: Final = 65_536
+ALWAYS_ACCEPTED_BYTES: Final = 65_536
 """Results of so many bytes, which is what apps keep by default, fit into what every server takes."""
-AROUND: Final = 500
+ENVELOPE_BYTES: Final = 500
 """Bytes of a request around the result it tells, at most."""
 
 
@@ -25,20 +25,20 @@ class SizesShape(Struct):
     max_request_bytes: int
 
 
-async def largest_request(client: Client) -> int:
+async def max_request_bytes(client: ApiClient) -> int:
     """In bytes."""
     return (await client.get("/time", SizesShape)).max_request_bytes
 
 
-async def too_large(client: Client, settlements: Sequence[Settlement]) -> dict[int, Failed]:
+async def reject_large_results(client: ApiClient, settlements: Sequence[Settlement]) -> dict[int, Failed]:
     """How jobs end, by their places, whose results no request has room for: if they were run again, there
     would be another such result.
     """
     sizes = {place: _size(settlement) for place, settlement in enumerate(settlements)}
-    if not sizes or max(sizes.values()) <= SMALL:
+    if not sizes or max(sizes.values()) <= ALWAYS_ACCEPTED_BYTES:
         return {}
-    limit = await largest_request(client)
-    return {place: _failed(size, limit) for place, size in sizes.items() if size + AROUND > limit}
+    limit = await max_request_bytes(client)
+    return {place: _failed(size, limit) for place, size in sizes.items() if size + ENVELOPE_BYTES > limit}
 
 
 def _size(settlement: Settlement) -> int:
@@ -61,21 +61,21 @@ def invalid_result(message: str) -> Failed:
     return Failed(JobError("invalid_result", message, retryable=False))
 
 
-MOST_ITEMS: Final = 1000
-MOST_BYTES: Final = LARGE_BYTES - 1000
+MAX_ITEMS_PER_REQUEST: Final = 1000
+MAX_BYTES_PER_REQUEST: Final = LARGE_BYTES - 1000
 """Of the items of one request, unless there is only one: a quarter of what servers take by default."""
 
 
-def in_parts(name: str, items: Sequence[Any]) -> Iterator[tuple[int, bytes]]:
+def split_bodies(name: str, items: Sequence[Any]) -> Iterator[tuple[int, bytes]]:
     """Bodies ``{name: [item, …]}`` with all items in order; with each how many it has."""
     part: list[Raw] = []
     size = 0
     for item in items:
-        one = encoded(item)
-        if part and (len(part) == MOST_ITEMS or size + len(one) > MOST_BYTES):
-            yield len(part), encoded({name: part})
+        one = encode_json(item)
+        if part and (len(part) == MAX_ITEMS_PER_REQUEST or size + len(one) > MAX_BYTES_PER_REQUEST):
+            yield len(part), encode_json({name: part})
             part, size = [], 0
         part.append(Raw(one))
         size += len(one) + 1
     if part:
-        yield len(part), encoded({name: part})
+        yield len(part), encode_json({name: part})

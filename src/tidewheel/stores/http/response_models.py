@@ -21,11 +21,11 @@ from tidewheel.core.model import (
     BodyFormat,
     Count,
     Dependents,
+    DerivedState,
     JobError,
     JobRecord,
     Progress,
     Relative,
-    Shown,
     State,
     StepRecord,
 )
@@ -130,40 +130,40 @@ class JobResult(Struct, kw_only=True):
     result: Raw | UnsetType = UNSET
 
 
-def record_of(shape: JobSummary) -> JobRecord:
+def to_record(shape: JobSummary) -> JobRecord:
     """A job of a list."""
-    return JobRecord(**_common(shape), blocked=int(shape.shown_state == Shown.BLOCKED))
+    return JobRecord(**_common(shape), blocked=int(shape.shown_state == DerivedState.BLOCKED))
 
 
-def whole_record_of(shape: JobDetail, result: bytes | None) -> JobRecord:
+def to_full_record(shape: JobDetail, result: bytes | None) -> JobRecord:
     """A job with its bodies and history. ``result``: as it was told apart, where it had to be."""
-    payload = body_of(shape.payload)
+    payload = decode_body(shape.payload)
     if payload is not None and shape.format is BodyFormat.BYTES:
-        payload = bytes_of(payload)
-    told = _unless_null(body_of(shape.result)) if shape.state is State.COMPLETED else None
+        payload = decode_base64(payload)
+    told = _none_if_null(decode_body(shape.result)) if shape.state is State.COMPLETED else None
     return JobRecord(
         **_common(shape),
         blocked=sum(parent.waits for parent in shape.after),
         format=shape.format,
         payload=payload,
         result=result if told is None else told,
-        checkpoint=_unless_null(body_of(shape.checkpoint)),
+        checkpoint=_none_if_null(decode_body(shape.checkpoint)),
         attempts=tuple(_attempt(kept) for kept in shape.attempts),
-        steps=tuple(step_of(kept) for kept in shape.steps),
+        steps=tuple(to_step(kept) for kept in shape.steps),
         after=tuple(_relative(parent) for parent in shape.after),
         after_any=shape.after_any,
     )
 
 
-def dependents_of(shape: DependentsShape, limit: int) -> Dependents:
+def to_dependents(shape: DependentsShape, limit: int) -> Dependents:
     jobs = tuple(_relative(child) for child in shape.items[:limit])
     return Dependents(jobs, Count(shape.total, shape.total_exact))
 
 
-def step_of(shape: StepShape) -> StepRecord:
+def to_step(shape: StepShape) -> StepRecord:
     return StepRecord(
         shape.name,
-        body_of(shape.output) or b"null",  # not told to those who do not manage jobs
+        decode_body(shape.output) or b"null",  # not told to those who do not manage jobs
         shape.attempt,
         shape.worker,
         to_microseconds(shape.started_at),
@@ -171,12 +171,12 @@ def step_of(shape: StepShape) -> StepRecord:
     )
 
 
-def body_of(raw: Raw | UnsetType) -> bytes | None:
+def decode_body(raw: Raw | UnsetType) -> bytes | None:
     """A body as it came; None when it was not told."""
     return None if raw is UNSET else bytes(raw)
 
 
-def bytes_of(body: bytes) -> bytes:
+def decode_base64(body: bytes) -> bytes:
     """Bytes, which travel as text in base64."""
     try:
         return base64.b64decode(msgspec.json.decode(body, type=str), validate=True)
@@ -184,11 +184,11 @@ def bytes_of(body: bytes) -> bytes:
         raise StoreError("the server told a payload of bytes that is no text in base64") from None
 
 
-def moment(told: datetime | None) -> int | None:
+def to_microseconds_or_none(told: datetime | None) -> int | None:
     return None if told is None else to_microseconds(told)
 
 
-def _unless_null(body: bytes | None) -> bytes | None:
+def _none_if_null(body: bytes | None) -> bytes | None:
     """The server writes null for what is not there."""
     return None if body == b"null" else body
 
@@ -207,10 +207,10 @@ def _common(shape: JobSummary) -> dict[str, Any]:
         "max_attempts": shape.max_attempts,
         "created_at": to_microseconds(shape.created_at),
         "run_at": to_microseconds(shape.run_at),
-        "claimed_at": moment(shape.claimed_at),
-        "started_at": moment(shape.started_at),
-        "finished_at": moment(shape.finished_at),
-        "leased_until": moment(shape.locked_until),
+        "claimed_at": to_microseconds_or_none(shape.claimed_at),
+        "started_at": to_microseconds_or_none(shape.started_at),
+        "finished_at": to_microseconds_or_none(shape.finished_at),
+        "leased_until": to_microseconds_or_none(shape.locked_until),
         "worker": shape.worker,
         "timeout": shape.timeout,
         "key": shape.key,
@@ -231,7 +231,7 @@ def _attempt(kept: AttemptShape) -> AttemptRecord:
     return AttemptRecord(
         kept.attempt,
         kept.worker,
-        moment(kept.started_at),
+        to_microseconds_or_none(kept.started_at),
         to_microseconds(kept.ended_at),
         JobError(error.code, error.message, error.retryable, error.details, error.traceback),
     )

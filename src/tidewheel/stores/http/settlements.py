@@ -32,20 +32,20 @@ from tidewheel.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tidewheel.stores.http.api_client import Client, decoded
-from tidewheel.stores.http.errors import TurnedAway
-from tidewheel.stores.http.request_size import in_parts, invalid_result, too_large
-from tidewheel.stores.http.response_models import StepShape, step_of
-from tidewheel.stores.protocol import MAX_BATCH, Answers
-from tidewheel.stores.terminal_errors import check_batch
+from tidewheel.stores.bounds import MAX_BATCH, check_batch
+from tidewheel.stores.http.api_client import ApiClient, decode_json
+from tidewheel.stores.http.errors import ProxyRejected
+from tidewheel.stores.http.request_size import invalid_result, reject_large_results, split_bodies
+from tidewheel.stores.http.response_models import StepShape, to_step
+from tidewheel.stores.protocol import SettleResult
 
 T = TypeVar("T")
 
-WORK: Final = "/work"
+WORK_PATH: Final = "/work"
 """Where the routes of workers are."""
-SHORTEST_LEASE: Final = 1.0
-_TOLD: Final = ("name", "host", "pid", "version", "loop_lag_seconds", "polling")
-_COUNTED: Final = (
+MIN_LEASE_SECONDS: Final = 1.0
+_HEARTBEAT_FIELDS: Final = ("name", "host", "pid", "version", "loop_lag_seconds", "polling")
+_HEARTBEAT_COUNTERS: Final = (
     "more_lanes",
     "concurrency",
     "running",
@@ -56,7 +56,7 @@ _COUNTED: Final = (
     "failed",
     "lost",
 )
-_MOST_COUNTED: Final = 2**31 - 1
+_MAX_HEARTBEAT_COUNTER: Final = 2**31 - 1
 """A worker that has run more jobs is told of with so many."""
 
 
@@ -83,7 +83,7 @@ class StepsShape(Struct):
     steps: list[StepShape] = []
 
 
-class Working:
+class LeaseRequests:
     """The verbs of workers of one opened store, claims aside.
 
     A token that is refused in the middle of the work, or a server that does not know of workers, is trouble
@@ -91,81 +91,87 @@ class Working:
     tells what is wrong and ends the worker.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    async def start(
+    async def mark_started(
         self, leases: Sequence[Lease], run_seconds: Sequence[float], *, alone: bool
     ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         more = {"run_seconds": list(run_seconds)} if run_seconds else {}
-        return await self._held(f"{WORK}/start", leases, alone=alone, **more)
+        return await self._held_flags(f"{WORK_PATH}/start", leases, alone=alone, **more)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         # A lease that counts as a little shorter here may be shorter than any the server gives.
-        return await self._held(f"{WORK}/extend", leases, lease=max(lease_seconds, SHORTEST_LEASE))
+        return await self._held_flags(
+            f"{WORK_PATH}/extend", leases, lease=max(lease_seconds, MIN_LEASE_SECONDS)
+        )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         check_batch("settlements", len(settlements), MAX_BATCH)
-        answers = Answers(instead=await _in_time_of_need(too_large(self._client, settlements)))
+        answers = SettleResult(
+            replaced_outcomes=await _retry_briefly(reject_large_results(self._client, settlements))
+        )
         bodies = [_settlement(one) for one in settlements]
-        for place, failed in answers.instead.items():
+        for place, failed in answers.replaced_outcomes.items():
             bodies[place] = _settlement(replace(settlements[place], outcome=failed))
-        for _, body in in_parts("settlements", bodies):
+        for _, body in split_bodies("settlements", bodies):
             try:
-                answer = await _in_time_of_need(self._client.do("POST", f"{WORK}/settle", body))
-            except TurnedAway as error:
+                answer = await _retry_briefly(
+                    self._client.send_idempotent("POST", f"{WORK_PATH}/settle", body)
+                )
+            except ProxyRejected as error:
                 # No outage, which is waited out with all outcomes in their order: one of these may be to
                 # blame, and the others must not wait for it.
                 raise StoreError(str(error)) from None
-            told = decoded(answer, SettledShape, self._client.shown)
+            told = decode_json(answer, SettledShape, self._client.shown)
             for invalid in told.invalid_results:
-                answers.instead[len(answers) + invalid.index] = invalid_result(invalid.message)
+                answers.replaced_outcomes[len(answers) + invalid.index] = invalid_result(invalid.message)
             answers += told.accepted
         return answers
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
         held: list[bool] = []
-        for _, body in in_parts("reports", [_report(one) for one in reports]):
-            answer = await _in_time_of_need(self._client.send("POST", f"{WORK}/report", body=body))
-            held += decoded(answer, HeldShape, self._client.shown).held
+        for _, body in split_bodies("reports", [_report(one) for one in reports]):
+            answer = await _retry_briefly(self._client.send("POST", f"{WORK_PATH}/report", body=body))
+            held += decode_json(answer, HeldShape, self._client.shown).held
         return held
 
-    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
-        found = await _in_time_of_need(self._client.post(f"{WORK}/steps", lease_body(lease), StepsShape))
-        return tuple(map(step_of, found.steps)) if found.held else None
+    async def finished_steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        found = await _retry_briefly(self._client.post(f"{WORK_PATH}/steps", lease_body(lease), StepsShape))
+        return tuple(map(to_step, found.steps)) if found.held else None
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)
         if not leases:
             return []
         body = {"leases": [lease_body(lease) for lease in leases]}
-        asking = self._client.post(f"{WORK}/cancellations", body, CancellationsShape)
-        answers = (await _in_time_of_need(asking)).cancel_requested
+        asking = self._client.post(f"{WORK_PATH}/cancellations", body, CancellationsShape)
+        answers = (await _retry_briefly(asking)).cancel_requested
         return [lease for lease, wanted in zip(leases, answers, strict=True) if wanted]
 
-    async def beat(self, worker: WorkerRecord) -> None:
-        body: dict[str, Any] = {name: getattr(worker, name) for name in _TOLD}
-        for name in _COUNTED:
-            body[name] = min(getattr(worker, name), _MOST_COUNTED)
+    async def heartbeat(self, worker: WorkerRecord) -> None:
+        body: dict[str, Any] = {name: getattr(worker, name) for name in _HEARTBEAT_FIELDS}
+        for name in _HEARTBEAT_COUNTERS:
+            body[name] = min(getattr(worker, name), _MAX_HEARTBEAT_COUNTER)
         body["started_at"] = to_datetime(worker.started_at)
         body["lanes"] = lanes_body(worker.lanes)
-        await _in_time_of_need(self._client.post(f"{WORK}/beat", body, type(None)))
+        await _retry_briefly(self._client.post(f"{WORK_PATH}/beat", body, type(None)))
 
-    async def leave(self, name: str, started_at: int) -> None:
+    async def deregister_worker(self, name: str, started_at: int) -> None:
         body = {"name": name, "started_at": to_datetime(started_at)}
-        await _in_time_of_need(self._client.post(f"{WORK}/leave", body, type(None)))
+        await _retry_briefly(self._client.post(f"{WORK_PATH}/leave", body, type(None)))
 
-    async def _held(self, path: str, leases: Sequence[Lease], **more: Any) -> list[bool]:
+    async def _held_flags(self, path: str, leases: Sequence[Lease], **more: Any) -> list[bool]:
         if not leases:
             return []
         body = {"leases": [lease_body(lease) for lease in leases], **more}
-        return (await _in_time_of_need(self._client.post(path, body, HeldShape))).held
+        return (await _retry_briefly(self._client.post(path, body, HeldShape))).held
 
 
-async def _in_time_of_need(asking: Awaitable[T]) -> T:
+async def _retry_briefly(asking: Awaitable[T]) -> T:
     try:
         return await asking
     except (NotAuthenticated, NotPermitted) as error:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tidewheel.core.clock import Clock
 from tidewheel.core.model import (
+    ActionResult,
     Claim,
     ClaimRequest,
     Count,
@@ -23,35 +24,32 @@ from tidewheel.core.model import (
     NewJob,
     Page,
     Report,
-    Rescued,
+    RescueResult,
     Settlement,
     State,
-    Stats,
     StepRecord,
-    TopicStats,
-    Verdict,
     WorkerRecord,
 )
-from tidewheel.core.reports import Ailment, TaskStats
+from tidewheel.core.reports import HealthFinding, Stats, TaskStats, TopicStats
 from tidewheel.core.topic_limits import TopicLimits
+from tidewheel.stores.bounds import MAX_BATCH, MAX_DEPENDENTS, StoreLimits, check_batch
 from tidewheel.stores.http import enqueue as enqueue_requests
 from tidewheel.stores.http import reports as report_queries
-from tidewheel.stores.http.admin import Managing
-from tidewheel.stores.http.api_client import Client
-from tidewheel.stores.http.claims import Claimers
-from tidewheel.stores.http.job_queries import Reading
-from tidewheel.stores.http.location import locate
-from tidewheel.stores.http.settlements import Working
-from tidewheel.stores.http.unsupported_verbs import Refusing
-from tidewheel.stores.http.wakeups import Watch, hints_of_endings, hints_of_jobs, no_hints
-from tidewheel.stores.protocol import MAX_BATCH, MAX_DEPENDENTS, OnRescued, StoreLimits, Wakeups
-from tidewheel.stores.terminal_errors import check_batch
+from tidewheel.stores.http.admin import AdminRequests
+from tidewheel.stores.http.api_client import ApiClient
+from tidewheel.stores.http.claims import ClaimPool
+from tidewheel.stores.http.job_queries import JobQueries
+from tidewheel.stores.http.location import parse_url
+from tidewheel.stores.http.settlements import LeaseRequests
+from tidewheel.stores.http.unsupported_verbs import UnsupportedVerbs
+from tidewheel.stores.http.wakeups import StateWatch, finished_wakeups, no_wakeups, ready_wakeups
+from tidewheel.stores.protocol import OnRescued, Wakeups
 
-MOST_RUNNING: Final = 1000
+MAX_RUNNING_LISTED: Final = 1000
 """Running jobs among which those are looked for that have run longest."""
 
 
-class HttpStore(Refusing):
+class HttpStore(UnsupportedVerbs):
     """A handle on the jobs of a server, for one event loop once it is open."""
 
     def __init__(
@@ -65,13 +63,13 @@ class HttpStore(Refusing):
         del clock, limits  # both are the server's
         self.url = url
         self.on_rescued: OnRescued | None = None  # never told: the server rescues, and tells its own log
-        self._location = locate(url, token)
-        self._client = Client(self._location)
-        self._reading = Reading(self._client)
-        self._managing = Managing(self._client, self._reading)
-        self._working = Working(self._client)
-        self._claimers = Claimers(self._client, self._working)
-        self._watch = Watch(self._reading)
+        self._location = parse_url(url, token)
+        self._client = ApiClient(self._location)
+        self._reading = JobQueries(self._client)
+        self._managing = AdminRequests(self._client, self._reading)
+        self._working = LeaseRequests(self._client)
+        self._claim_pool = ClaimPool(self._client, self._working)
+        self._state_watch = StateWatch(self._reading)
 
     def __repr__(self) -> str:
         return f"<HttpStore {self._client.shown}>"
@@ -86,12 +84,12 @@ class HttpStore(Refusing):
         except BaseException:
             await self._client.close()
             raise
-        self._client.answered()
+        self._client.confirm_server()
 
     async def close(self) -> None:
-        self._watch.stop()
+        self._state_watch.stop()
         try:
-            await self._claimers.close()
+            await self._claim_pool.close()
         finally:
             await self._client.close()
 
@@ -106,12 +104,12 @@ class HttpStore(Refusing):
     def describe(self) -> dict[str, str]:
         return {"store": "http", "server": self._client.shown}
 
-    async def ailments(self) -> list[Ailment]:
+    async def health(self) -> list[HealthFinding]:
         """What ails the database is known where that is."""
         return []
 
     @property
-    def deaf(self) -> bool:
+    def notifications_down(self) -> bool:
         """A request that waits at the server is all there is to hear with, and it does."""
         return False
 
@@ -125,16 +123,16 @@ class HttpStore(Refusing):
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         return await enqueue_requests.enqueue(self._client, jobs, self._reading.now)
 
-    async def enqueue_whole(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await enqueue_requests.enqueue_whole(self._client, jobs, self._reading.now)
+    async def enqueue_atomically(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await enqueue_requests.enqueue_atomically(self._client, jobs, self._reading.now)
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        return await self._claimers.claim(request)
+        return await self._claim_pool.claim(request)
 
-    async def start(
+    async def mark_started(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
-        return await self._working.start(leases, run_seconds, alone=alone)
+        return await self._working.mark_started(leases, run_seconds, alone=alone)
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         return await self._working.extend(leases, lease_seconds)
@@ -145,35 +143,35 @@ class HttpStore(Refusing):
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         return await self._working.report(reports)
 
-    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
-        return await self._working.steps(lease)
+    async def finished_steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        return await self._working.finished_steps(lease)
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         return await self._working.cancel_requests(leases)
 
     # -- operating --------------------------------------------------------------------------------------
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        return await self._managing.act("requeue", job_ids, tenant)
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
+        return await self._managing.change_jobs("requeue", job_ids, tenant)
 
-    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        return await self._managing.act("cancel", job_ids, tenant)
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
+        return await self._managing.change_jobs("cancel", job_ids, tenant)
 
-    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        return await self._managing.act("take-back", job_ids, tenant)
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
+        return await self._managing.change_jobs("take-back", job_ids, tenant)
 
-    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
-        return await self._managing.act("delete", job_ids, tenant)
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
+        return await self._managing.change_jobs("delete", job_ids, tenant)
 
     async def kick(
         self, topic: str, limit: int, *, tenant: str | None = None, failed_only: bool = False
     ) -> int:
         return await self._managing.kick(topic, limit, tenant, failed_only=failed_only)
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         """Nothing to do: the server does it, and every claim there does. Workers ask twice a second."""
         del limit
-        return Rescued()
+        return RescueResult()
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         """Likewise: the server prunes, or workers beside the database."""
@@ -194,11 +192,11 @@ class HttpStore(Refusing):
 
     # -- workers ----------------------------------------------------------------------------------------
 
-    async def beat(self, worker: WorkerRecord) -> None:
-        await self._working.beat(worker)
+    async def heartbeat(self, worker: WorkerRecord) -> None:
+        await self._working.heartbeat(worker)
 
-    async def leave(self, name: str, started_at: int) -> None:
-        await self._working.leave(name, started_at)
+    async def deregister_worker(self, name: str, started_at: int) -> None:
+        await self._working.deregister_worker(name, started_at)
 
     async def workers(self) -> list[WorkerRecord]:
         return await report_queries.workers(self._client)
@@ -215,16 +213,16 @@ class HttpStore(Refusing):
 
     async def states(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[State | None]:
         check_batch("job ids", len(job_ids), MAX_BATCH)
-        return await self._watch.states(job_ids, tenant)
+        return await self._state_watch.states(job_ids, tenant)
 
     async def list_jobs(
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
     ) -> Page:
         return await self._reading.list_jobs(where, limit, cursor, offset)
 
-    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+    async def count(self, where: JobFilter, *, exact: bool = False) -> Count:
         """``beyond`` the limit nothing is counted: the server's own counting ends there."""
-        del beyond
+        del exact
         return await self._reading.count(where)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
@@ -236,7 +234,7 @@ class HttpStore(Refusing):
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         """Of the newest running jobs those that were claimed longest ago."""
         where = JobFilter(state=State.RUNNING, tenant=tenant)
-        page = await self._reading.list_jobs(where, MOST_RUNNING, None, 0)
+        page = await self._reading.list_jobs(where, MAX_RUNNING_LISTED, None, 0)
         return sorted(page.items, key=lambda job: (job.claimed_at or 0, job.id))[:limit]
 
     # -- hints ------------------------------------------------------------------------------------------
@@ -246,7 +244,7 @@ class HttpStore(Refusing):
     ) -> AbstractAsyncContextManager[Wakeups]:
         """A claim that waits at the server, or a look at states that does; not both at a time."""
         if finished and not topics and topics is not None:
-            return hints_of_endings(self._watch)
+            return finished_wakeups(self._state_watch)
         if topics and not finished:
-            return hints_of_jobs(self._claimers, topics)
-        return no_hints()
+            return ready_wakeups(self._claim_pool, topics)
+        return no_wakeups()

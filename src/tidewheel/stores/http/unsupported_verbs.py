@@ -6,51 +6,53 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 from uuid import UUID
 
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.model import (
+    ActionResult,
     Claimed,
     Document,
     Enqueued,
-    Head,
     JobFilter,
     JobRecord,
     Lease,
     NewDocument,
     NewJob,
-    TopicDepth,
-    Verdict,
+    TopicHead,
 )
-from tidewheel.core.reports import Failures, LaneDurations, Repeats
-from tidewheel.core.topic_limits import HeldBack
+from tidewheel.core.reports import DuplicateJobs, FailureGroups, LaneDurations, TopicDepth
+from tidewheel.core.topic_limits import BlockedTopic
 from tidewheel.errors import NotOverHttp, WrongState
-from tidewheel.stores.external_transaction import Untold
-from tidewheel.stores.protocol import MAX_GROUPS, OpenTransaction
+from tidewheel.stores.bounds import MAX_GROUPS
+from tidewheel.stores.external_transaction import UncommittedEnqueue
+from tidewheel.stores.protocol import HandlerTransaction
 
 
-def refuse(what: str, instead: str) -> NoReturn:
+def unsupported_error(what: str, instead: str) -> NoReturn:
     raise NotOverHttp(f"{what} cannot be done over HTTP; {instead}")
 
 
-_BESIDE = "run it where the database is, with its URL"
-_PULLING = "pull jobs beside the database, or run a worker, which works over HTTP"
-_QUESTIONS = "the server answers it, at /api/jobs/questions and in its web UI; or " + _BESIDE
+_RUN_BESIDE_DATABASE = "run it where the database is, with its URL"
+_PULL_ALTERNATIVE = "pull jobs beside the database, or run a worker, which works over HTTP"
+_REPORTS_ALTERNATIVE = (
+    "the server answers it, at /api/jobs/questions and in its web UI; or " + _RUN_BESIDE_DATABASE
+)
 
 
-class Refusing:
+class UnsupportedVerbs:
     """The verbs of a store that are no part of the HTTP API."""
 
     async def migrate(self, *, rls: bool = False) -> list[str]:
         """A server keeps its schema up to date by itself."""
         del rls
-        refuse("migrating", _BESIDE)
+        unsupported_error("migrating", _RUN_BESIDE_DATABASE)
 
-    async def missing_steps(self) -> list[str]:
-        refuse("looking at the schema", _BESIDE)
+    async def pending_migrations(self) -> list[str]:
+        unsupported_error("looking at the schema", _RUN_BESIDE_DATABASE)
 
     async def check(self) -> list[str]:
-        refuse("checking the store", f"{_BESIDE}: tidewheel doctor")
+        unsupported_error("checking the store", f"{_RUN_BESIDE_DATABASE}: tidewheel doctor")
 
-    async def begin(
+    async def begin_transaction(
         self,
         lease: Lease,
         *,
@@ -59,7 +61,7 @@ class Refusing:
         tenant: str,
         on_timeout: Callable[[], None],
         run_seconds: float = 0.0,
-    ) -> OpenTransaction:
+    ) -> HandlerTransaction:
         """As in memory: there is no database here to have a transaction in."""
         del lease, lease_seconds, seconds, tenant, on_timeout, run_seconds
         raise WrongState(
@@ -67,39 +69,43 @@ class Refusing:
             "only; run the worker beside the database, or use a connection of yours"
         )
 
-    def expect(self, untold: Untold) -> None:
-        del untold
-        refuse("enqueueing in a transaction of yours", "leave using out, and give the job a key")
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
+        del uncommitted
+        unsupported_error("enqueueing in a transaction of yours", "leave using out, and give the job a key")
 
     # -- pulling by hand --------------------------------------------------------------------------------
 
-    async def grant(
+    async def claim_job(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
         del job_id, worker, lease_seconds, tenant
-        refuse("reserving a job by its id", _PULLING)
+        unsupported_error("reserving a job by its id", _PULL_ALTERNATIVE)
 
     async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
         del leases, lease_seconds
-        refuse("touching a reservation", _PULLING)
+        unsupported_error("touching a reservation", _PULL_ALTERNATIVE)
 
-    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         del job_ids, tenant
-        refuse("kicking single jobs", "requeue them, if they have failed")
+        unsupported_error("kicking single jobs", "requeue them, if they have failed")
 
     async def job_ids(self, numbers: Sequence[int], *, tenant: str | None = None) -> list[UUID | None]:
         del numbers, tenant
-        refuse("finding jobs by their numbers", "numbers tell of other tenants; find them by id or by key")
+        unsupported_error(
+            "finding jobs by their numbers", "numbers tell of other tenants; find them by id or by key"
+        )
 
-    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+    async def peek(self, topic: str, head: TopicHead, *, tenant: str | None = None) -> JobRecord | None:
         del topic, head, tenant
-        refuse("peeking", "list the jobs of the topic")
+        unsupported_error("peeking", "list the jobs of the topic")
 
-    async def depths(
+    async def topic_depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         del topics, tenant
-        refuse("asking for the depths of topics", "app.topics() and app.stats() tell how many jobs they have")
+        unsupported_error(
+            "asking for the depths of topics", "app.topics() and app.stats() tell how many jobs they have"
+        )
 
     # -- documents --------------------------------------------------------------------------------------
 
@@ -107,7 +113,9 @@ class Refusing:
         del documents
         _refuse_documents()
 
-    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    async def enqueue_with_document(
+        self, document: NewDocument, jobs: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
         del document, jobs
         _refuse_documents()
 
@@ -127,34 +135,36 @@ class Refusing:
 
     # -- answering --------------------------------------------------------------------------------------
 
-    async def held_back(self) -> list[HeldBack]:
-        refuse("asking which limits hold jobs back", _QUESTIONS)
+    async def blocked_by_limits(self) -> list[BlockedTopic]:
+        unsupported_error("asking which limits hold jobs back", _REPORTS_ALTERNATIVE)
 
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
         del tenant
-        refuse("asking how long jobs take", _QUESTIONS)
+        unsupported_error("asking how long jobs take", _REPORTS_ALTERNATIVE)
 
-    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+    async def failures(
+        self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS
+    ) -> FailureGroups:
         del where, window_seconds, limit
-        refuse("grouping failures", _QUESTIONS)
+        unsupported_error("grouping failures", _REPORTS_ALTERNATIVE)
 
-    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+    async def duplicate_jobs(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> DuplicateJobs:
         del limit, tenant
-        refuse("looking for jobs that look alike", _QUESTIONS)
+        unsupported_error("looking for jobs that look alike", _REPORTS_ALTERNATIVE)
 
     # -- moving -----------------------------------------------------------------------------------------
 
-    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+    async def export_jobs(self, *, limit: int, before: int | None = None) -> list[FullJob]:
         del limit, before
-        refuse("copying a store", _BESIDE)
+        unsupported_error("copying a store", _RUN_BESIDE_DATABASE)
 
-    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+    async def import_jobs(self, jobs: Sequence[FullJob]) -> list[bool]:
         del jobs
-        refuse("copying a store", _BESIDE)
+        unsupported_error("copying a store", _RUN_BESIDE_DATABASE)
 
 
 def _refuse_documents() -> NoReturn:
-    refuse(
+    unsupported_error(
         "reading or writing what is kept beside the jobs (keys, superusers, schedules, bulk operations)",
-        f"use the server's own API for it, or {_BESIDE}",
+        f"use the server's own API for it, or {_RUN_BESIDE_DATABASE}",
     )

@@ -12,19 +12,19 @@ from uuid import UUID
 from tidewheel.core.model import State
 from tidewheel.errors import StoreError, TidewheelError
 from tidewheel.stores.http.claim_requests import POLL_SECONDS
-from tidewheel.stores.http.claims import Claimers
-from tidewheel.stores.http.job_queries import Reading
-from tidewheel.stores.wakeups import LocalWakeups
+from tidewheel.stores.http.claims import ClaimPool
+from tidewheel.stores.http.job_queries import JobQueries
+from tidewheel.stores.wakeups import WakeupSubscription
 
 _log: Final = logging.getLogger("tidewheel.http")
 
 
-class Watch:
+class StateWatch:
     """The states that were asked for last, and the request that waits for one of them to be final."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: JobQueries) -> None:
         self._reading = reading
-        self._about: tuple[tuple[UUID, ...], str | None] | None = None
+        self._watched: tuple[tuple[UUID, ...], str | None] | None = None
         self._states: list[State | None] = []
         self._fresh = False  # answered by the request that waited, and not handed out yet
         self._waiting: asyncio.Task[None] | None = None
@@ -32,27 +32,27 @@ class Watch:
     async def states(self, job_ids: Sequence[UUID], tenant: str | None) -> list[State | None]:
         """What the server says; while it is waited for these very jobs, none of them has become final."""
         about = (tuple(job_ids), tenant)
-        if about == self._about and (self._fresh or self._waiting is not None):
+        if about == self._watched and (self._fresh or self._waiting is not None):
             self._fresh = False
             return list(self._states)
         self.stop()
         states = await self._reading.states(job_ids, tenant)
-        self._about, self._states, self._fresh = about, states, False
+        self._watched, self._states, self._fresh = about, states, False
         return list(states)
 
     def listen(self, on_answer: Callable[[], None], seconds: float) -> None:
         """Have the server tell when one of the jobs that were asked for last has ended."""
         del seconds  # it waits at the server for longer, and for whoever asks next
-        if self._waiting is not None or self._about is None or self._fresh:
+        if self._waiting is not None or self._watched is None or self._fresh:
             return
         if all(state is None or state.final for state in self._states):
             return
-        self._waiting = asyncio.create_task(self._wait(self._about, on_answer))
+        self._waiting = asyncio.create_task(self._wait(self._watched, on_answer))
 
     def stop(self) -> None:
         """Nobody waits for them any more. It only reads, so the server may be left alone with it."""
         waiting, self._waiting = self._waiting, None
-        self._about = None
+        self._watched = None
         if waiting is not None:
             waiting.cancel()
 
@@ -71,7 +71,7 @@ class Watch:
         if self._waiting is asyncio.current_task():
             self._waiting = None
             if states is None:
-                self._about = None
+                self._watched = None
             else:
                 self._states, self._fresh = states, True
             on_answer()
@@ -85,14 +85,14 @@ class HttpWakeups:
     def __init__(
         self,
         listen: Callable[[Callable[[], None], float], None],
-        hurry: Callable[[], None],
-        rest: Callable[[], None],
+        end_poll: Callable[[], None],
+        stop_listening_soon: Callable[[], None],
     ) -> None:
-        self._local = LocalWakeups()
+        self._local = WakeupSubscription()
         self._loop = asyncio.get_running_loop()
         self._listen = listen
-        self._hurry = hurry
-        self._rest = rest
+        self._hurry = end_poll
+        self._rest = stop_listening_soon
 
     async def wait(self, timeout: float) -> bool:
         """True once something relevant was hinted since the last call, False after ``timeout`` seconds."""
@@ -116,30 +116,30 @@ class HttpWakeups:
 
 
 @asynccontextmanager
-async def hints_of_jobs(claimers: Claimers, topics: Collection[str]) -> AsyncIterator[HttpWakeups]:
+async def ready_wakeups(claimers: ClaimPool, topics: Collection[str]) -> AsyncIterator[HttpWakeups]:
     """That jobs of these topics may be due."""
-    async with claimers.listening(frozenset(topics)) as claimer:
-        yield HttpWakeups(claimer.listen, claimer.hurry, claimer.rest)
+    async with claimers.subscribe(frozenset(topics)) as claimer:
+        yield HttpWakeups(claimer.listen, claimer.end_poll, claimer.stop_listening_soon)
 
 
 @asynccontextmanager
-async def hints_of_endings(watch: Watch) -> AsyncIterator[HttpWakeups]:
+async def finished_wakeups(watch: StateWatch) -> AsyncIterator[HttpWakeups]:
     """That jobs whose states were asked for have ended."""
     try:
-        yield HttpWakeups(watch.listen, _no_need, _no_need)
+        yield HttpWakeups(watch.listen, _ignore, _ignore)
     finally:
         watch.stop()
 
 
 @asynccontextmanager
-async def no_hints() -> AsyncIterator[HttpWakeups]:
+async def no_wakeups() -> AsyncIterator[HttpWakeups]:
     """What the server tells nobody one by one: whoever wants to know looks now and then."""
-    yield HttpWakeups(_hear_nothing, _no_need, _no_need)
+    yield HttpWakeups(_ignore_listen, _ignore, _ignore)
 
 
-def _hear_nothing(told: Callable[[], None], seconds: float) -> None:
+def _ignore_listen(told: Callable[[], None], seconds: float) -> None:
     del told, seconds
 
 
-def _no_need() -> None:
+def _ignore() -> None:
     """The next look is at other jobs, and ends the wait for these by itself."""

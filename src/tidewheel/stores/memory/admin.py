@@ -1,89 +1,89 @@
-"""What operators do to single jobs of a ``Book``, and pruning."""
+"""What operators do to single jobs of a ``JobTable``, and pruning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from uuid import UUID
 
-from tidewheel.core.model import Released, State, Verdict
+from tidewheel.core.model import ActionResult, Released, State
 from tidewheel.stores.memory import dependencies, settlements
-from tidewheel.stores.memory.job_rows import Job
-from tidewheel.stores.memory.job_table import Book
+from tidewheel.stores.memory.job_rows import JobRow
+from tidewheel.stores.memory.job_table import JobTable
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST
 
 
-def requeue(book: Book, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[Verdict]:
-    back: list[Job] = []
-    verdicts = [requeue_one(book, book.find(job_id, tenant), now, back) for job_id in job_ids]
-    dependencies.wait_again(book, back, now)
+def requeue(book: JobTable, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[ActionResult]:
+    back: list[JobRow] = []
+    verdicts = [requeue_job(book, book.find(job_id, tenant), now, back) for job_id in job_ids]
+    dependencies.restore_parents(book, back, now)
     return verdicts
 
 
-def requeue_one(book: Book, job: Job | None, now: int, back: list[Job]) -> Verdict:
+def requeue_job(book: JobTable, job: JobRow | None, now: int, back: list[JobRow]) -> ActionResult:
     """``back``: those that came back, this one with them; they are yet to wait for what they run after."""
     if job is None:
-        return Verdict.NOT_FOUND
+        return ActionResult.NOT_FOUND
     if job.state not in (State.FAILED, State.CANCELLED):
-        return Verdict.WRONG_STATE
+        return ActionResult.WRONG_STATE
     if book.key_taken(job):
-        return Verdict.KEY_TAKEN
+        return ActionResult.KEY_TAKEN
     job.kicks += 1
-    revive(book, job, now)
+    return_to_pending(book, job, now)
     back.append(job)
-    return Verdict.DONE
+    return ActionResult.DONE
 
 
-def revive(book: Book, job: Job, now: int) -> None:
+def return_to_pending(book: JobTable, job: JobRow, now: int) -> None:
     """Failed or cancelled to pending, due now, whatever it runs after."""
-    book.hold_key(job)
+    book.take_key(job)
     job.attempt = 0
     job.origin = job.result = job.progress = None
     job.expires_at = None  # somebody wants it run now, whatever its expiry once was
-    book.bring_back(job, now, now)
+    book.return_to_pending(job, now, now)
 
 
-def cancel(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
+def cancel(book: JobTable, job_id: UUID, tenant: str | None, now: int) -> ActionResult:
     job = book.find(job_id, tenant)
     if job is None:
-        return Verdict.NOT_FOUND
+        return ActionResult.NOT_FOUND
     match job.state:
         case State.PENDING:
-            settlements.cancel(book, job, CANCELLED_ON_REQUEST, now)
-            return Verdict.DONE
+            settlements.cancel_job(book, job, CANCELLED_ON_REQUEST, now)
+            return ActionResult.DONE
         case State.RUNNING:
             job.cancel_requested = True
-            return Verdict.REQUESTED
+            return ActionResult.REQUESTED
         case _:
-            return Verdict.WRONG_STATE
+            return ActionResult.WRONG_STATE
 
 
-def take_back(book: Book, job_id: UUID, tenant: str | None, now: int) -> Verdict:
+def take_back(book: JobTable, job_id: UUID, tenant: str | None, now: int) -> ActionResult:
     job = book.find(job_id, tenant)
     if job is None:
-        return Verdict.NOT_FOUND
+        return ActionResult.NOT_FOUND
     if job.state is not State.RUNNING:
-        return Verdict.WRONG_STATE
-    settlements.release(book, job, Released(counted=False), now)
-    return Verdict.DONE
+        return ActionResult.WRONG_STATE
+    settlements.release_job(book, job, Released(counted=False), now)
+    return ActionResult.DONE
 
 
-def delete(book: Book, job_id: UUID, tenant: str | None) -> Verdict:
+def delete(book: JobTable, job_id: UUID, tenant: str | None) -> ActionResult:
     job = book.find(job_id, tenant)
     if job is None:
-        return Verdict.NOT_FOUND
+        return ActionResult.NOT_FOUND
     if job.state is State.RUNNING:
-        return Verdict.WRONG_STATE
+        return ActionResult.WRONG_STATE
     book.remove(job)
-    book.some_ended = True  # whoever waits for its result must not wait on
-    return Verdict.DONE
+    book.has_ended_parents = True  # whoever waits for its result must not wait on
+    return ActionResult.DONE
 
 
-def prune(book: Book, limit: int, now: int) -> dict[State, int]:
+def prune(book: JobTable, limit: int, now: int) -> dict[State, int]:
     pruned: dict[State, int] = {}
-    due: list[Job] = []
+    due: list[JobRow] = []
     while len(due) < limit and (job := book.finished.first_until(now)):
         due.append(job)
-        book.finished.forget(job)
+        book.finished.remove(job)
     for job in due:  # all of them first: what was kept for one of these goes another time
         book.remove(job)
         pruned[job.state] = pruned.get(job.state, 0) + 1

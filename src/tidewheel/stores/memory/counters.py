@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tidewheel.core.clock import seconds_to_microseconds
-from tidewheel.core.model import Distribution, MinuteStats
-from tidewheel.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
-from tidewheel.stores.reports import NOTHING, Happened, LaneName, bucket_of, summarise
+from tidewheel.core.reports import Distribution, MinuteStats
+from tidewheel.stores.bounds import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
+from tidewheel.stores.reports import NO_EVENTS, LaneEvents, LaneName, bucket_of, summarise_buckets
 
 MINUTE = 60_000_000
 KEPT_MICROSECONDS = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
@@ -16,7 +16,7 @@ LANES_KEPT_MICROSECONDS = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
 
 
 @dataclass(slots=True)
-class Durations:
+class DurationHistogram:
     """Durations in buckets, and their sum."""
 
     buckets: Counter[int] = field(default_factory=Counter)
@@ -26,17 +26,17 @@ class Durations:
         self.buckets[bucket_of(microseconds)] += 1
         self.total += microseconds
 
-    def merge(self, other: Durations) -> None:
+    def merge(self, other: DurationHistogram) -> None:
         self.buckets.update(other.buckets)
         self.total += other.total
 
     def summary(self) -> Distribution:
-        return summarise(self.buckets, self.total)
+        return summarise_buckets(self.buckets, self.total)
 
 
 @dataclass(slots=True)
-class LaneTally:
-    """One minute of one lane, in the order of ``Happened``."""
+class LaneMinute:
+    """One minute of one lane, in the order of ``LaneEvents``."""
 
     enqueued: int = 0
     completed: int = 0
@@ -48,8 +48,8 @@ class LaneTally:
     waits: int = 0
     wait_us: int = 0
 
-    def happened(self) -> Happened:
-        return Happened(
+    def happened(self) -> LaneEvents:
+        return LaneEvents(
             self.enqueued,
             self.completed,
             self.failed,
@@ -63,7 +63,7 @@ class LaneTally:
 
 
 @dataclass(slots=True)
-class Tally:
+class MinuteCounters:
     """One minute."""
 
     enqueued: int = 0
@@ -71,31 +71,31 @@ class Tally:
     failed: int = 0
     cancelled: int = 0
     retried: int = 0
-    run_time: Durations = field(default_factory=Durations)
-    wait_time: Durations = field(default_factory=Durations)
-    lanes: dict[LaneName, LaneTally] = field(default_factory=dict)
+    run_time: DurationHistogram = field(default_factory=DurationHistogram)
+    wait_time: DurationHistogram = field(default_factory=DurationHistogram)
+    lanes: dict[LaneName, LaneMinute] = field(default_factory=dict)
 
-    def lane(self, topic: str, task: str) -> LaneTally:
+    def lane(self, topic: str, task: str) -> LaneMinute:
         """The tally of a lane, to be counted into as well."""
         lane = self.lanes.get((topic, task))
         if lane is None:
-            lane = self.lanes[topic, task] = LaneTally()
+            lane = self.lanes[topic, task] = LaneMinute()
         return lane
 
 
-class Metrics:
+class Counters:
     """Tallies of the last 48 hours."""
 
     def __init__(self) -> None:
-        self._minutes: dict[int, Tally] = {}
+        self._minutes: dict[int, MinuteCounters] = {}
 
-    def at(self, now: int) -> Tally:
+    def minute_at(self, now: int) -> MinuteCounters:
         """The tally to count into."""
         minute = now - now % MINUTE
         tally = self._minutes.get(minute)
         if tally is None:
             self._drop_old(now)
-            tally = self._minutes[minute] = Tally()
+            tally = self._minutes[minute] = MinuteCounters()
         return tally
 
     def summary(
@@ -106,7 +106,7 @@ class Metrics:
         Minutes later than ``now`` were counted before the clock was set back; they are left out.
         """
         since = now - min(window_microseconds, KEPT_MICROSECONDS)
-        run_time, wait_time = Durations(), Durations()
+        run_time, wait_time = DurationHistogram(), DurationHistogram()
         series = []
         for minute in sorted(minute for minute in self._minutes if since <= minute <= now):
             tally = self._minutes[minute]
@@ -124,13 +124,13 @@ class Metrics:
                 series.append(stats)
         return run_time.summary(), wait_time.summary(), tuple(series)
 
-    def lanes(self, now: int, window_microseconds: int) -> dict[LaneName, dict[int, Happened]]:
+    def lanes(self, now: int, window_microseconds: int) -> dict[LaneName, dict[int, LaneEvents]]:
         """What happened in each lane, by the minutes that began inside the window."""
         since = now - min(window_microseconds, LANES_KEPT_MICROSECONDS)
-        found: dict[LaneName, dict[int, Happened]] = {}
+        found: dict[LaneName, dict[int, LaneEvents]] = {}
         for minute in [minute for minute in self._minutes if since <= minute <= now]:
             for name, lane in self._minutes[minute].lanes.items():
-                if (happened := lane.happened()) != NOTHING:
+                if (happened := lane.happened()) != NO_EVENTS:
                     found.setdefault(name, {})[minute] = happened
         return found
 

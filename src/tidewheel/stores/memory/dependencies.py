@@ -1,4 +1,4 @@
-"""Jobs of a ``Book`` that run after others: waiting, and what becomes of them when a parent ends."""
+"""Jobs of a ``JobTable`` that run after others: waiting, and what becomes of them when a parent ends."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from tidewheel.core.model import FINAL_STATES, Count, Dependents, NewJob, Relative, State
-from tidewheel.stores.memory.job_rows import Job
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import COUNT_LIMIT, MAX_DEPENDENTS, MAX_RELEASED
-from tidewheel.stores.terminal_errors import parent_failed, summarise_error
+from tidewheel.stores.bounds import MAX_COUNT, MAX_DEPENDENTS, MAX_RELEASED_DEPENDENTS
+from tidewheel.stores.memory.job_rows import JobRow
+from tidewheel.stores.memory.job_table import JobTable
+from tidewheel.stores.terminal_errors import parent_failed_error, summarise_error
 
 
-def wait_for_parents(book: Book, job: Job, new: NewJob, now: int) -> None:
+def add_parents(book: JobTable, job: JobRow, new: NewJob, now: int) -> None:
     """Of a job that was just added: all its parents are there."""
     job.after_any = new.after_any
-    failed: Job | None = None
+    failed: JobRow | None = None
     for parent_id in new.after:
         parent = book.jobs[parent_id]
         ended = parent.state in FINAL_STATES
         job.after[parent_id] = not ended
-        book.relate(job, parent_id)
+        book.add_dependency(job, parent_id)
         badly = parent.state in (State.FAILED, State.CANCELLED) and not new.after_any
         if badly and (failed is None or parent_id.bytes < failed.id.bytes):
             failed = parent
     if failed is not None:
-        _cancel(book, job, failed.id, failed.state, now)
+        _cancel_dependent(book, job, failed.id, failed.state, now)
     else:
         job.blocked = sum(job.after.values())
-        book.await_turn(job, now)
+        book.enqueue_pending(job, now)
 
 
-def place(book: Book, job: Job) -> None:
+def import_dependencies(book: JobTable, job: JobRow) -> None:
     """Of a job that came from another store, before its parents or after them."""
     for parent_id in job.after:
-        book.relate(job, parent_id)
-        _tell_again(book, parent_id)
-    _tell_again(book, job.id)
+        book.add_dependency(job, parent_id)
+        _requeue_ended_parent(book, parent_id)
+    _requeue_ended_parent(book, job.id)
 
 
-def _tell_again(book: Book, parent_id: UUID) -> None:
+def _requeue_ended_parent(book: JobTable, parent_id: UUID) -> None:
     """Somebody may wait for a job that had ended where it came from, and had not been told yet."""
     parent = book.jobs.get(parent_id)
     if parent is not None and parent.state in FINAL_STATES:
         waiting = [child for child in book.children.get(parent_id, {}).values() if child.after[parent_id]]
         if any(child.state is State.PENDING for child in waiting):
-            book.endings[parent_id] = parent.state
+            book.ended_parents[parent_id] = parent.state
 
 
-def wait_again(book: Book, jobs: Iterable[Job], now: int) -> None:
+def restore_parents(book: JobTable, jobs: Iterable[JobRow], now: int) -> None:
     """Of jobs that came back to be run once more, all of them: parents that have ended by now are over,
     however they did.
     """
@@ -57,27 +57,27 @@ def wait_again(book: Book, jobs: Iterable[Job], now: int) -> None:
             job.after[parent_id] = _unfinished(book, parent_id)
         job.blocked = sum(job.after.values())
         if job.blocked:
-            book.await_turn(job, now)
+            book.enqueue_pending(job, now)
 
 
-def must_wait(book: Book, job: Job) -> bool:
+def must_wait(book: JobTable, job: JobRow) -> bool:
     """Whether a finished job would have to wait, if it were to be run once more."""
     return any(_unfinished(book, parent_id) for parent_id in job.after)
 
 
-def _unfinished(book: Book, job_id: UUID) -> bool:
+def _unfinished(book: JobTable, job_id: UUID) -> bool:
     job = book.jobs.get(job_id)
     return job is not None and job.state not in FINAL_STATES
 
 
-def release(book: Book, now: int, limit: int = MAX_RELEASED) -> None:
+def release_dependents(book: JobTable, now: int, limit: int = MAX_RELEASED_DEPENDENTS) -> None:
     """Let go of jobs whose parents have ended, or cancel them; so many, the rest is for another time.
 
     A job that is cancelled is a parent that has ended in its turn: it joins the line, and nothing recurses.
     """
-    while limit > 0 and book.endings:
-        parent_id = min(book.endings, key=lambda job_id: job_id.bytes)
-        state = book.endings[parent_id]
+    while limit > 0 and book.ended_parents:
+        parent_id = min(book.ended_parents, key=lambda job_id: job_id.bytes)
+        state = book.ended_parents[parent_id]
         waiting = [child for child in book.children.get(parent_id, {}).values() if child.after[parent_id]]
         for child in waiting[:limit]:
             child.after[parent_id] = False
@@ -85,20 +85,20 @@ def release(book: Book, now: int, limit: int = MAX_RELEASED) -> None:
                 continue  # it has ended by itself
             if state is State.COMPLETED or child.after_any:
                 child.blocked -= 1
-                book.await_turn(child, now)
+                book.enqueue_pending(child, now)
             else:
-                _cancel(book, child, parent_id, state, now)
+                _cancel_dependent(book, child, parent_id, state, now)
         if len(waiting) <= limit:
-            del book.endings[parent_id]
+            del book.ended_parents[parent_id]
         limit -= len(waiting)
 
 
-def _cancel(book: Book, job: Job, parent_id: UUID, state: State | None, now: int) -> None:
-    job.error_summary = summarise_error(parent_failed(parent_id, state))
+def _cancel_dependent(book: JobTable, job: JobRow, parent_id: UUID, state: State | None, now: int) -> None:
+    job.error_summary = summarise_error(parent_failed_error(parent_id, state))
     book.finish(job, State.CANCELLED, now)
 
 
-def parents(book: Book, job: Job) -> tuple[Relative, ...]:
+def parents(book: JobTable, job: JobRow) -> tuple[Relative, ...]:
     """The jobs this one runs after, as ``get`` shows them."""
     pending = job.state is State.PENDING
     found = []
@@ -108,7 +108,7 @@ def parents(book: Book, job: Job) -> tuple[Relative, ...]:
     return tuple(found)
 
 
-def dependents(book: Book, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
+def dependents(book: JobTable, job_id: UUID, limit: int, tenant: str | None) -> Dependents:
     related = book.children.get(job_id, {}).values()
     children = sorted(
         (child for child in related if tenant in (None, child.tenant)), key=lambda child: child.number
@@ -117,4 +117,4 @@ def dependents(book: Book, job_id: UUID, limit: int, tenant: str | None) -> Depe
         Relative(child.id, child.state, child.after[job_id] and child.state is State.PENDING)
         for child in children[: min(limit, MAX_DEPENDENTS)]
     )
-    return Dependents(told, Count(min(len(children), COUNT_LIMIT), exact=len(children) <= COUNT_LIMIT))
+    return Dependents(told, Count(min(len(children), MAX_COUNT), exact=len(children) <= MAX_COUNT))

@@ -1,19 +1,19 @@
-"""The documents of a ``Book``."""
+"""The documents of a ``JobTable``."""
 
 from __future__ import annotations
 
 from tidewheel.core.model import Document, NewDocument
-from tidewheel.stores.memory.job_table import Book
+from tidewheel.stores.memory.job_table import JobTable
 
 
-def may_write(book: Book, new: NewDocument, now: int) -> bool:
+def version_matches(book: JobTable, new: NewDocument, now: int) -> bool:
     """Whether the version that is there is the one to write over."""
     found = read(book, new.kind, new.id, now)
-    return new.only_version in (None, 0 if found is None else found.version)
+    return new.expected_version in (None, 0 if found is None else found.version)
 
 
-def write(book: Book, new: NewDocument, now: int) -> int | None:
-    if not may_write(book, new, now):
+def write(book: JobTable, new: NewDocument, now: int) -> int | None:
+    if not version_matches(book, new, now):
         return None
     found = read(book, new.kind, new.id, now)
     version = 0 if found is None else found.version
@@ -24,12 +24,14 @@ def write(book: Book, new: NewDocument, now: int) -> int | None:
     return version + 1
 
 
-def read(book: Book, kind: str, document_id: str, now: int) -> Document | None:
+def read(book: JobTable, kind: str, document_id: str, now: int) -> Document | None:
     found = book.documents.get((kind, document_id))
     return None if found is None or _expired(found, now) else found
 
 
-def listed(book: Book, kind: str, limit: int, before: tuple[int, str] | None, now: int) -> list[Document]:
+def list_documents(
+    book: JobTable, kind: str, limit: int, before: tuple[int, str] | None, now: int
+) -> list[Document]:
     found = [
         document
         for document in book.documents.values()
@@ -40,13 +42,13 @@ def listed(book: Book, kind: str, limit: int, before: tuple[int, str] | None, no
     return sorted(found, key=lambda document: (document.created_at, document.id), reverse=True)[:limit]
 
 
-def remove(book: Book, kind: str, document_id: str, now: int) -> bool:
+def remove(book: JobTable, kind: str, document_id: str, now: int) -> bool:
     found = read(book, kind, document_id, now)
     book.documents.pop((kind, document_id), None)
     return found is not None
 
 
-def forget(book: Book, limit: int, now: int) -> None:
+def remove_expired(book: JobTable, limit: int, now: int) -> None:
     """Drop those that have expired, the longest expired first."""
     expired = [document for document in book.documents.values() if _expired(document, now)]
     for document in sorted(expired, key=lambda one: (one.expires_at or 0, one.kind, one.id))[:limit]:

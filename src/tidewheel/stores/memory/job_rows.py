@@ -1,7 +1,7 @@
 """Rows of the memory store, and the heaps that order them.
 
-``Job`` is the only mutable job object and never leaves the store. ``JobHeap`` orders jobs by a number and
-removes any of them in O(log n). ``Lines`` keeps the same order for each topic.
+``JobRow`` is the only mutable job object and never leaves the store. ``JobHeap`` orders jobs by a number and
+removes any of them in O(log n). ``TopicQueues`` keeps the same order for each topic.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tidewheel.core.model import (
     StepRecord,
 )
 from tidewheel.stores.terminal_errors import (
-    keep_errors,
-    retention_of,
-    shown_progress,
+    displayed_progress,
+    retention_seconds,
     summarise_error,
+    trim_errors,
 )
 
 KeyName = tuple[str, str, str]
@@ -41,7 +41,7 @@ KeyName = tuple[str, str, str]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Job:
+class JobRow:
     """A row. ``Book`` moves it between states; nothing else does."""
 
     id: UUID
@@ -98,8 +98,8 @@ class Job:
     touches: int = 0
 
     heap: JobHeap | None = None
-    ticket: int = 0  # which of a heap's entries is this job's present one
-    expiry_watched: int | None = None  # the ``expires_at`` under which it is in the book's expiry heap
+    heap_entry: int = 0  # which of a heap's entries is this job's present one
+    in_expiry_heap: int | None = None  # the ``expires_at`` under which it is in the book's expiry heap
     removed: bool = False
 
     @property
@@ -120,7 +120,7 @@ class Job:
     @property
     def prune_at(self) -> int | None:
         """When a finished job's retention is over."""
-        keep = retention_of(self.state, self.origin, self.retention, self.retention_failed)
+        keep = retention_seconds(self.state, self.origin, self.retention, self.retention_failed)
         if self.finished_at is None or keep is None:
             return None
         return self.finished_at + seconds_to_microseconds(keep)
@@ -128,18 +128,18 @@ class Job:
     def keep_attempt(self, error: JobError, now: int) -> None:
         """Keep the attempt at hand, which ended with this error."""
         record = AttemptRecord(self.attempt, self.worker, self.started_at, now, error)
-        self.attempts = keep_errors((*self.attempts, record))
+        self.attempts = trim_errors((*self.attempts, record))
         self.error_summary = summarise_error(error)
 
-    def began(self, at: int) -> int:
+    def record_start(self, at: int) -> int:
         """Record when its handler began, and return it; the first record stands."""
         if self.started_at is None:
             self.started_at = at
         return self.started_at
 
-    def remember(self, report: Report, now: int) -> None:
+    def apply_report(self, report: Report, now: int) -> None:
         """What its handler wants kept."""
-        self.began(now - seconds_to_microseconds(report.run_seconds))
+        self.record_start(now - seconds_to_microseconds(report.run_seconds))
         if report.progress is not None:
             self.progress = replace(report.progress, updated_at=now)
         if report.checkpoint is not None:
@@ -148,7 +148,7 @@ class Job:
             began = now - seconds_to_microseconds(step.run_seconds)
             self.steps[step.name] = StepRecord(step.name, step.output, self.attempt, self.worker, began, now)
 
-    def claimed(self, lease_seconds: float) -> Claimed:
+    def to_claimed(self, lease_seconds: float) -> Claimed:
         """As its worker gets it."""
         return Claimed(
             lease=Lease(self.id, self.fence),
@@ -175,7 +175,7 @@ class Job:
             losses=max(self.timeouts, 1) if self.suspect else 0,
         )
 
-    def listed(self) -> JobRecord:
+    def to_list_record(self) -> JobRecord:
         """As a list shows it: no bodies, no history."""
         return JobRecord(
             id=self.id,
@@ -203,14 +203,14 @@ class Job:
             blocked=self.blocked,
             cancel_requested=self.cancel_requested,
             error_summary=self.error_summary,
-            progress=shown_progress(self.state, self.progress, self.finished_at),
+            progress=displayed_progress(self.state, self.progress, self.finished_at),
             limit_key=self.limit_key,
         )
 
-    def record(self) -> JobRecord:
+    def to_record(self) -> JobRecord:
         """As ``get`` shows it: everything."""
         return structs.replace(
-            self.listed(),
+            self.to_list_record(),
             format=self.format,
             retry=self.retry,
             headers=self.headers,
@@ -230,25 +230,25 @@ class Job:
         )
 
 
-def key_name(job: Job | NewJob) -> KeyName | None:
+def key_name(job: JobRow | NewJob) -> KeyName | None:
     """What must be unique, for a job that has a key."""
     return None if job.key is None else (job.tenant, job.task or job.topic, job.key)
 
 
-def due_time(new: NewJob, now: int) -> int:
+def first_run_at(new: NewJob, now: int) -> int:
     """When a new job is due. A time in the past means now: a job cannot have waited before it existed."""
     return max(now, now + seconds_to_microseconds(new.delay) if new.run_at is None else new.run_at)
 
 
-def expiry_time(new: NewJob, now: int) -> int | None:
+def expires_at(new: NewJob, now: int) -> int | None:
     """When a new job expires, if it does."""
     if new.expires_at is not None or new.expires_in is None:
         return new.expires_at
     return now + seconds_to_microseconds(new.expires_in)
 
 
-def new_job(new: NewJob, number: int, now: int) -> Job:
-    return Job(
+def new_job(new: NewJob, number: int, now: int) -> JobRow:
+    return JobRow(
         id=new.id,
         number=number,
         tenant=new.tenant,
@@ -271,8 +271,8 @@ def new_job(new: NewJob, number: int, now: int) -> Job:
         limit_key=new.limit_key,
         headers=new.headers,
         created_at=now,
-        run_at=due_time(new, now),
-        expires_at=expiry_time(new, now),
+        run_at=first_run_at(new, now),
+        expires_at=expires_at(new, now),
     )
 
 
@@ -288,26 +288,26 @@ class JobHeap:
     """
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, int, int, Job]] = []
+        self._entries: list[tuple[int, int, int, JobRow]] = []
         self._live = 0
 
     def __len__(self) -> int:
         return self._live
 
-    def __iter__(self) -> Iterator[Job]:
+    def __iter__(self) -> Iterator[JobRow]:
         """Its jobs, in no order."""
         return (entry[3] for entry in self._entries if self._valid(entry))
 
-    def put(self, job: Job, key: int) -> None:
+    def push(self, job: JobRow, key: int) -> None:
         """Move the job here, out of the heap it is in."""
         if job.heap is not None:
-            job.heap.forget(job)
+            job.heap.remove(job)
         job.heap = self
-        job.ticket += 1
+        job.heap_entry += 1
         self._live += 1
-        heapq.heappush(self._entries, (key, job.number, job.ticket, job))
+        heapq.heappush(self._entries, (key, job.number, job.heap_entry, job))
 
-    def forget(self, job: Job) -> None:
+    def remove(self, job: JobRow) -> None:
         """Take the job out."""
         job.heap = None
         self._live -= 1
@@ -315,31 +315,31 @@ class JobHeap:
             self._entries = [entry for entry in self._entries if self._valid(entry)]
             heapq.heapify(self._entries)
 
-    def first(self) -> Job | None:
+    def first(self) -> JobRow | None:
         """The job with the smallest key, left where it is."""
-        self._skip_forgotten()
+        self._drop_stale()
         return self._entries[0][3] if self._entries else None
 
     def first_key(self) -> int | None:
         """The smallest key."""
-        self._skip_forgotten()
+        self._drop_stale()
         return self._entries[0][0] if self._entries else None
 
-    def first_until(self, key: int) -> Job | None:
+    def first_until(self, key: int) -> JobRow | None:
         """The first job whose key is at most ``key``."""
         smallest = self.first_key()
         return self.first() if smallest is not None and smallest <= key else None
 
-    def _skip_forgotten(self) -> None:
+    def _drop_stale(self) -> None:
         while self._entries and not self._valid(self._entries[0]):
             heapq.heappop(self._entries)
 
-    def _valid(self, entry: tuple[int, int, int, Job]) -> bool:
+    def _valid(self, entry: tuple[int, int, int, JobRow]) -> bool:
         job = entry[3]
-        return job.heap is self and job.ticket == entry[2]
+        return job.heap is self and job.heap_entry == entry[2]
 
 
-class Lines:
+class TopicQueues:
     """Jobs in a line for each topic, smallest (key, number) first. A job may stand here beside its heap.
 
     As in a heap, who leaves is only forgotten; entries hold no jobs, so that nothing is kept alive by them.
@@ -347,29 +347,29 @@ class Lines:
 
     def __init__(self) -> None:
         self._entries: dict[str, list[tuple[int, int]]] = {}
-        self._standing: dict[str, dict[int, tuple[int, Job]]] = {}  # by topic and number
+        self._queued: dict[str, dict[int, tuple[int, JobRow]]] = {}  # by topic and number
 
-    def put(self, job: Job, key: int) -> None:
+    def push(self, job: JobRow, key: int) -> None:
         """Let a job that does not stand here join its topic's line."""
-        self._standing.setdefault(job.topic, {})[job.number] = (key, job)
+        self._queued.setdefault(job.topic, {})[job.number] = (key, job)
         heapq.heappush(self._entries.setdefault(job.topic, []), (key, job.number))
 
-    def forget(self, job: Job) -> None:
+    def remove(self, job: JobRow) -> None:
         """Take the job out, if it is here."""
-        standing = self._standing.get(job.topic, {})
+        standing = self._queued.get(job.topic, {})
         if standing.pop(job.number, None) is None:
             return
         entries = self._entries[job.topic]
         if not standing:
-            del self._standing[job.topic], self._entries[job.topic]
+            del self._queued[job.topic], self._entries[job.topic]
         elif len(entries) > 2 * len(standing) + _SLACK:
             entries[:] = [(key, number) for number, (key, _) in standing.items()]
             heapq.heapify(entries)
 
-    def first(self, topic: str, limit: int, wanted: Callable[[Job], bool]) -> list[Job]:
+    def first(self, topic: str, limit: int, wanted: Callable[[JobRow], bool]) -> list[JobRow]:
         """The first jobs of a topic that are wanted, left where they are."""
-        entries, standing = self._entries.get(topic, []), self._standing.get(topic, {})
-        found: list[Job] = []
+        entries, standing = self._entries.get(topic, []), self._queued.get(topic, {})
+        found: list[JobRow] = []
         seen: list[tuple[int, int]] = []
         while entries and len(found) < limit:
             entry = heapq.heappop(entries)
@@ -385,17 +385,17 @@ class Lines:
         return found
 
 
-class LinedUpHeap(JobHeap):
+class TopicIndexedHeap(JobHeap):
     """A heap whose jobs also stand in the lines of their topics, by the same key."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines = Lines()
+        self.topic_queues = TopicQueues()
 
-    def put(self, job: Job, key: int) -> None:
-        super().put(job, key)
-        self.lines.put(job, key)
+    def push(self, job: JobRow, key: int) -> None:
+        super().push(job, key)
+        self.topic_queues.push(job, key)
 
-    def forget(self, job: Job) -> None:
-        super().forget(job)
-        self.lines.forget(job)
+    def remove(self, job: JobRow) -> None:
+        super().remove(job)
+        self.topic_queues.remove(job)

@@ -22,12 +22,12 @@ from tidewheel.core.model import (
     WorkerRecord,
 )
 from tidewheel.core.topic_limits import TopicLimits
-from tidewheel.stores.memory.counters import Metrics
-from tidewheel.stores.memory.job_rows import Job, JobHeap, KeyName, LinedUpHeap, Lines
+from tidewheel.stores.memory.counters import Counters
+from tidewheel.stores.memory.job_rows import JobHeap, JobRow, KeyName, TopicIndexedHeap, TopicQueues
 from tidewheel.stores.wakeups import WakeupHub
 
 
-class Book:
+class JobTable:
     """Jobs, keys, queues, leases, pauses and counts, kept consistent by a few moves.
 
     Every move is told the time. Callers hold ``lock`` around a whole verb, so a verb is atomic.
@@ -37,29 +37,31 @@ class Book:
         self.lock = threading.RLock()
         self.hub = WakeupHub()
         self.guard = ClockGuard(SystemClock())  # of the store whose verb it is
-        self.metrics = Metrics()
-        self.jobs: dict[UUID, Job] = {}
-        self.keys: dict[KeyName, Job] = {}
+        self.metrics = Counters()
+        self.jobs: dict[UUID, JobRow] = {}
+        self.keys: dict[KeyName, JobRow] = {}
         self.ready: dict[str, dict[str, JobHeap]] = {}  # due jobs by topic and task, best first
-        self.waiting = LinedUpHeap()  # pending jobs that are not due yet, by due time
+        self.waiting = TopicIndexedHeap()  # pending jobs that are not due yet, by due time
         self.blocked = JobHeap()  # pending jobs that wait for others, due or not
         self.leases = JobHeap()  # running jobs, by the end of their lease
         self.finished = JobHeap()  # jobs whose retention will end, by that time
         self.kept_for_ever = JobHeap()  # finished jobs that are never pruned
-        self.failed = Lines()  # the failed ones among both, by the time they failed
-        self.children: dict[UUID, dict[UUID, Job]] = {}  # by the job they run after, which may be gone
-        self.endings: dict[UUID, State | None] = {}  # parents that ended (None: deleted), not told to all yet
+        self.failed = TopicQueues()  # the failed ones among both, by the time they failed
+        self.children: dict[UUID, dict[UUID, JobRow]] = {}  # by the job they run after, which may be gone
+        self.ended_parents: dict[
+            UUID, State | None
+        ] = {}  # parents that ended (None: deleted), not told to all yet
         self.counts: dict[str, Counter[State]] = {}  # of topics that have jobs
         self.pauses: dict[str, int] = {}
         self.limits: dict[str, TopicLimits] = {}
-        self.meters: dict[tuple[str, str, str], int] = {}  # of rates, by topic, tenant and key
+        self.rate_meters: dict[tuple[str, str, str], int] = {}  # of rates, by topic, tenant and key
         self.workers: dict[str, WorkerRecord] = {}
         self.documents: dict[tuple[str, str], Document] = {}  # by kind and id
         self.ready_topics: set[str] = set()  # to be hinted when the verb at hand is done
-        self.some_ended = False
+        self.has_ended_parents = False
         self.rescued: list[RescuedJob] = []  # to be told then, too
-        self._expiries: list[tuple[int, int, Job]] = []
-        self._in_order: list[Job] = []  # by number; removed ones are swept out now and then
+        self._expiries: list[tuple[int, int, JobRow]] = []
+        self._in_order: list[JobRow] = []  # by number; removed ones are swept out now and then
         self._removed = 0
         self._last_number = 0
         self._last_fence = 0
@@ -70,45 +72,45 @@ class Book:
         self._last_number += 1
         return self._last_number
 
-    def admit(self, number: int) -> None:
+    def check_capacity(self, number: int) -> None:
         """So many new jobs are about to be added. Here any number is welcome; a lane has a capacity."""
 
-    def add(self, job: Job, now: int) -> None:
+    def add(self, job: JobRow, now: int) -> None:
         """Take in a new job."""
         self.jobs[job.id] = job
         self._in_order.append(job)
         self.counts.setdefault(job.topic, Counter())[job.state] += 1
-        self.hold_key(job)
-        self.await_turn(job, now)
+        self.take_key(job)
+        self.enqueue_pending(job, now)
 
-    def place(self, job: Job, now: int) -> None:
+    def import_job(self, job: JobRow, now: int) -> None:
         """Take in a job of another store, in whatever state it is."""
         if self._removed:
-            self._sweep()  # one of those may have had its number
+            self._compact()  # one of those may have had its number
         self.jobs[job.id] = job
         insort(self._in_order, job, key=lambda placed: placed.number)
         self.counts.setdefault(job.topic, Counter())[job.state] += 1
         self._last_number = max(self._last_number, job.number)
         self._last_fence = max(self._last_fence, job.fence)
         if job.state not in FINAL_STATES or job.key_until is KeyLifetime.PRUNED:
-            self.hold_key(job)
+            self.take_key(job)
         if job.state is State.PENDING:
-            self.await_turn(job, now)
+            self.enqueue_pending(job, now)
         elif job.state is State.RUNNING:
-            self.leases.put(job, job.leased_until or now)
+            self.leases.push(job, job.leased_until or now)
         else:
-            self._keep(job)
+            self._schedule_pruning(job)
 
-    def await_turn(self, job: Job, now: int) -> None:
+    def enqueue_pending(self, job: JobRow, now: int) -> None:
         """Queue a pending job by its present priority and due time."""
         if job.blocked:
-            self.blocked.put(job, job.number)
+            self.blocked.push(job, job.number)
         elif job.run_at <= now:
             self._make_ready(job)
         else:
-            self.waiting.put(job, job.run_at)
-        if job.can_expire and job.expires_at is not None and job.expiry_watched != job.expires_at:
-            job.expiry_watched = job.expires_at
+            self.waiting.push(job, job.run_at)
+        if job.can_expire and job.expires_at is not None and job.in_expiry_heap != job.expires_at:
+            job.in_expiry_heap = job.expires_at
             heapq.heappush(self._expiries, (job.expires_at, job.number, job))
         self.ready_topics.add(job.topic)
 
@@ -117,7 +119,7 @@ class Book:
         while job := self.waiting.first_until(now):
             self._make_ready(job)
 
-    def grant(self, job: Job, worker: str, leased_until: int, now: int) -> None:
+    def grant(self, job: JobRow, worker: str, leased_until: int, now: int) -> None:
         """Pending to running, under a new fence."""
         self._last_fence += 1
         self._change_state(job, State.RUNNING)
@@ -129,21 +131,21 @@ class Book:
         job.counts_if_lost = False
         self.lease(job, leased_until)
 
-    def lease(self, job: Job, until: int) -> None:
+    def lease(self, job: JobRow, until: int) -> None:
         """Let a running job's lease end then."""
         job.leased_until = until
-        self.leases.put(job, until)
+        self.leases.push(job, until)
 
-    def bring_back(self, job: Job, run_at: int, now: int) -> None:
+    def return_to_pending(self, job: JobRow, run_at: int, now: int) -> None:
         """Running or finished to pending. Its number, and so its place in line, stays."""
-        self.failed.forget(job)
-        self.endings.pop(job.id, None)  # whoever was not told yet goes on waiting
+        self.failed.remove(job)
+        self.ended_parents.pop(job.id, None)  # whoever was not told yet goes on waiting
         self._change_state(job, State.PENDING)
         job.run_at = run_at
         job.worker = job.claimed_at = job.started_at = job.leased_until = job.finished_at = None
-        self.await_turn(job, now)
+        self.enqueue_pending(job, now)
 
-    def finish(self, job: Job, state: State, now: int) -> None:
+    def finish(self, job: JobRow, state: State, now: int) -> None:
         """Pending or running to a final state."""
         self._change_state(job, state)
         job.finished_at = now
@@ -151,11 +153,11 @@ class Book:
         job.suspect = job.cancel_requested = False
         job.blocked = 0
         if job.id in self.children:
-            self.endings[job.id] = state
+            self.ended_parents[job.id] = state
         if job.key_until is KeyLifetime.FINISHED:
             self.free_key(job)
-        self._keep(job)
-        tally = self.metrics.at(now)
+        self._schedule_pruning(job)
+        tally = self.metrics.minute_at(now)
         lane = tally.lane(job.topic, job.task)
         match state:
             case State.COMPLETED:
@@ -167,89 +169,89 @@ class Book:
             case _:
                 tally.cancelled += 1
                 lane.cancelled += 1
-        self.some_ended = True
+        self.has_ended_parents = True
         if job.topic in self.limits:
             self.ready_topics.add(job.topic)  # it may have made room
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobRow) -> None:
         """Forget a job that is not running, its key with it."""
         if job.heap is not None:
-            job.heap.forget(job)
-        self.failed.forget(job)
+            job.heap.remove(job)
+        self.failed.remove(job)
         self.free_key(job)
         if job.id in self.children and job.state not in FINAL_STATES:
-            self.endings[job.id] = None
+            self.ended_parents[job.id] = None
         if job.topic in self.limits and job.state is State.PENDING:
             self.ready_topics.add(job.topic)  # others may have waited for it
         del self.jobs[job.id]
         for parent_id in job.after:
-            self._unrelate(job, parent_id)
+            self._remove_dependency(job, parent_id)
         self._uncount(job)
         job.removed = True
         self._removed += 1
         if self._removed > len(self.jobs) + 64:
-            self._sweep()
+            self._compact()
         if job.topic not in self.counts:
             self.ready.pop(job.topic, None)
 
-    def relate(self, child: Job, parent_id: UUID) -> None:
+    def add_dependency(self, child: JobRow, parent_id: UUID) -> None:
         """One job is to run after another, which from now on stays as long as it does."""
         self.children.setdefault(parent_id, {})[child.id] = child
         parent = self.jobs.get(parent_id)
         if parent is not None and parent.state in FINAL_STATES:
-            self._keep(parent)
+            self._schedule_pruning(parent)
 
-    def _unrelate(self, child: Job, parent_id: UUID) -> None:
+    def _remove_dependency(self, child: JobRow, parent_id: UUID) -> None:
         children = self.children[parent_id]
         del children[child.id]
         if children:
             return
         del self.children[parent_id]
-        self.endings.pop(parent_id, None)  # nobody is left to be told
+        self.ended_parents.pop(parent_id, None)  # nobody is left to be told
         parent = self.jobs.get(parent_id)
         if parent is not None and parent.state in FINAL_STATES:
-            self._keep(parent)
+            self._schedule_pruning(parent)
 
-    def _sweep(self) -> None:
+    def _compact(self) -> None:
         self._in_order = [kept for kept in self._in_order if not kept.removed]
         self._expiries = [entry for entry in self._expiries if not entry[2].removed]
         heapq.heapify(self._expiries)
         self._removed = 0
 
-    def hold_key(self, job: Job) -> None:
+    def take_key(self, job: JobRow) -> None:
         if (name := job.key_name) is not None:
             self.keys[name] = job
 
-    def key_taken(self, job: Job) -> bool:
+    def key_taken(self, job: JobRow) -> bool:
         """Whether another job holds the key."""
         name = job.key_name
         return name is not None and self.keys.get(name, job) is not job
 
-    def free_key(self, job: Job) -> None:
+    def free_key(self, job: JobRow) -> None:
         """Give up the key, if this job is the one that holds it."""
         if (name := job.key_name) is not None and self.keys.get(name) is job:
             del self.keys[name]
 
-    def _keep(self, job: Job) -> None:
+    def _schedule_pruning(self, job: JobRow) -> None:
         """Put a finished job where it stays until its retention is over, or somebody wants it back."""
-        self.failed.forget(job)
+        self.failed.remove(job)
         if (prune_at := job.prune_at) is None or job.id in self.children:
-            self.kept_for_ever.put(job, job.number)
+            self.kept_for_ever.push(job, job.number)
         else:
-            self.finished.put(job, prune_at)
+            self.finished.push(job, prune_at)
         if job.state is State.FAILED:
-            self.failed.put(job, job.finished_at or 0)
+            self.failed.push(job, job.finished_at or 0)
 
-    def _make_ready(self, job: Job) -> None:
-        self.ready.setdefault(job.topic, {}).setdefault(job.task, JobHeap()).put(job, -job.priority)
+    def _make_ready(self, job: JobRow) -> None:
+        self.ready.setdefault(job.topic, {}).setdefault(job.task, JobHeap()).push(job, -job.priority)
 
-    def _change_state(self, job: Job, state: State) -> None:
+    def _change_state(self, job: JobRow, state: State) -> None:
         counts = self.counts[job.topic]
         counts[job.state] -= 1
         counts[state] += 1
         job.state = state
 
-    def _uncount(self, job: Job) -> None:
+    def _uncount(self, job: JobRow) -> None:
         counts = self.counts[job.topic]
         counts[job.state] -= 1
         if not counts.total():
@@ -257,25 +259,25 @@ class Book:
 
     # -- looking ------------------------------------------------------------------------------------------
 
-    def find(self, job_id: UUID, tenant: str | None) -> Job | None:
+    def find(self, job_id: UUID, tenant: str | None) -> JobRow | None:
         job = self.jobs.get(job_id)
         return job if job is not None and tenant in (None, job.tenant) else None
 
-    def find_number(self, number: int, tenant: str | None) -> Job | None:
+    def find_number(self, number: int, tenant: str | None) -> JobRow | None:
         place = bisect_left(self._in_order, number, key=lambda job: job.number)
         job = self._in_order[place] if place < len(self._in_order) else None
         if job is None or job.number != number or job.removed:
             return None
         return job if tenant in (None, job.tenant) else None
 
-    def held(self, lease: Lease, now: int) -> Job | None:
+    def job_under_lease(self, lease: Lease, now: int) -> JobRow | None:
         """The job of a lease that holds; None for a stale one."""
         job = self.jobs.get(lease.job_id)
         if job is None or job.leased_until is None or job.fence != lease.fence:
             return None
         return job if now < job.leased_until else None
 
-    def newest_first(self, before: int | None = None) -> Iterator[Job]:
+    def newest_first(self, before: int | None = None) -> Iterator[JobRow]:
         """All jobs with a number below ``before``, highest first."""
         end = len(self._in_order)
         if before is not None:
@@ -291,12 +293,12 @@ class Book:
                     found[lane.topic, task] = jobs
         return found
 
-    def next_expired(self, now: int) -> Job | None:
+    def next_expired(self, now: int) -> JobRow | None:
         """A pending job whose expiry has come, if there is one."""
         while self._expiries and self._expiries[0][0] <= now:
             expires_at, _, job = heapq.heappop(self._expiries)
-            if job.expiry_watched == expires_at:
-                job.expiry_watched = None
+            if job.in_expiry_heap == expires_at:
+                job.in_expiry_heap = None
                 if not job.removed and job.can_expire and job.expires_at == expires_at:
                     return job
         return None
@@ -315,7 +317,7 @@ class Book:
         return counts[State.PENDING] + counts[State.RUNNING]
 
     @property
-    def granted(self) -> int:
+    def grant_count(self) -> int:
         """How often a job has been granted so far."""
         return self._last_fence
 
@@ -326,7 +328,7 @@ class Book:
 
     # -- doubting -----------------------------------------------------------------------------------------
 
-    def problems(self) -> list[str]:
+    def find_inconsistencies(self) -> list[str]:
         """What is inconsistent. Nothing, unless a move above is wrong."""
         found = []
         recount: dict[str, Counter[State]] = {}
@@ -358,7 +360,7 @@ class Book:
             for parent_id, waits in job.after.items():
                 parent = self.jobs.get(parent_id)
                 over = parent is None or parent.state in FINAL_STATES
-                if active and waits and over and parent_id not in self.endings:
+                if active and waits and over and parent_id not in self.ended_parents:
                     found.append(f"job {job.id} waits for job {parent_id}, which has ended")
         found += [f"key {n} is held by removed job {j.id}" for n, j in self.keys.items() if j.removed]
         if recount != {topic: +counts for topic, counts in self.counts.items()}:

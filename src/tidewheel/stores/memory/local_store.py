@@ -17,6 +17,7 @@ from msgspec import structs
 
 from tidewheel.core.clock import Clock
 from tidewheel.core.model import (
+    ActionResult,
     Claim,
     Claimed,
     ClaimRequest,
@@ -29,26 +30,25 @@ from tidewheel.core.model import (
     NewJob,
     Settlement,
     State,
-    Verdict,
 )
-from tidewheel.core.payload import Carried
+from tidewheel.core.payload import ObjectBody
 from tidewheel.errors import Backpressure, JobNotFound, NotOpen, WrongState
 from tidewheel.stores.memory import settlements as settlement_writes
-from tidewheel.stores.memory.job_rows import Job
-from tidewheel.stores.memory.job_table import Book
+from tidewheel.stores.memory.job_rows import JobRow
+from tidewheel.stores.memory.job_table import JobTable
 from tidewheel.stores.memory.store import MemoryStore
 from tidewheel.stores.protocol import Wakeups
 
-MOST_FINISHED: Final = 1000
+MAX_FINISHED: Final = 1000
 """Finished jobs that are remembered; those that would be pruned soonest are forgotten first."""
 
 
-_NOT_PULLED: Final = (
+_PULL_UNSUPPORTED: Final = (
     "their jobs are run by the lane alone and cannot be pulled or kicked; make the task durable"
 )
 
 
-class LaneBook(Book):
+class LocalJobTable(JobTable):
     """Jobs with the objects that belong to them, and how many may wait."""
 
     def __init__(self, capacity: int) -> None:
@@ -56,13 +56,13 @@ class LaneBook(Book):
         self.capacity = capacity
         self.arguments: dict[UUID, Any] = {}  # of jobs that have not ended
         self.results: dict[UUID, Any] = {}  # of completed jobs, unless they are None
-        self.let_go: list[Any] = []  # to be dropped when the verb at hand is done
+        self.dropped: list[Any] = []  # to be dropped when the verb at hand is done
         self.refused = 0
         self.ended: Counter[State] = Counter()
         self.closed = False
-        self.by_hand = False  # only claims of others than the lane's own worker are granted
+        self.manual = False  # only claims of others than the lane's own worker are granted
 
-    def admit(self, number: int) -> None:
+    def check_capacity(self, number: int) -> None:
         if self.closed:
             raise NotOpen("the app is being closed; nothing was enqueued, open it again to go on")
         if number and self.pending + number > self.capacity:
@@ -73,17 +73,17 @@ class LaneBook(Book):
                 "enqueue less at a time, or raise it"
             )
 
-    def finish(self, job: Job, state: State, now: int) -> None:
+    def finish(self, job: JobRow, state: State, now: int) -> None:
         super().finish(job, state, now)
         self._drop(self.arguments, job.id)
         self.ended[state] += 1
         if self.closed:
             return  # whoever waits for one of those dropped now is to find it
-        while len(self.finished) + len(self.kept_for_ever) > MOST_FINISHED:
+        while len(self.finished) + len(self.kept_for_ever) > MAX_FINISHED:
             if (oldest := self.finished.first() or self.kept_for_ever.first()) is not None:
                 self.remove(oldest)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobRow) -> None:
         super().remove(job)
         self._drop(self.arguments, job.id)
         self._drop(self.results, job.id)
@@ -95,19 +95,19 @@ class LaneBook(Book):
 
     def _drop(self, table: dict[UUID, Any], job_id: UUID) -> None:
         if job_id in table:
-            self.let_go.append(table.pop(job_id))
+            self.dropped.append(table.pop(job_id))
 
 
-class LaneStore(MemoryStore):
+class LocalStore(MemoryStore):
     """The lane's jobs, shared by every thread and event loop of the process."""
 
-    _book: LaneBook
+    _book: LocalJobTable
 
     def __init__(self, *, clock: Clock, capacity: int) -> None:
         super().__init__(clock=clock)
-        self._book = LaneBook(capacity)
+        self._book = LocalJobTable(capacity)
         self._open = True  # there is nothing to connect to
-        self.stands_back = False  # claims nothing while jobs are run by hand
+        self.is_manual = False  # claims nothing while jobs are run by hand
 
     def sibling(self) -> Self:
         other = type(self)(clock=self._clock, capacity=self._book.capacity)
@@ -124,23 +124,23 @@ class LaneStore(MemoryStore):
         with self._verb() as book:
             answers = settlement_writes.enqueue(book, jobs, self._limits, self._clock.now())
             for job, answer in zip(jobs, answers, strict=True):
-                if isinstance(job.payload, Carried) and (answer.replaced or not answer.duplicate):
+                if isinstance(job.payload, ObjectBody) and (answer.replaced or not answer.duplicate):
                     book.put(book.arguments, answer.job_id, job.payload.take())
             return answers
 
-    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> NoReturn:  # noqa: ARG002
+    async def enqueue_with_document(self, document: NewDocument, jobs: Sequence[NewJob]) -> NoReturn:  # noqa: ARG002
         """Refused: jobs that are made from a document have bodies, and the lane's have none."""
         raise WrongState(f"{len(jobs):,} jobs of a document are durable; they are in no lane")
 
     async def claim(self, request: ClaimRequest) -> Claim:
         """Of any lane: whatever is in here was enqueued by this app, for tasks it has."""
         with self._verb() as book:
-            if self.stands_back and book.by_hand:
+            if self.is_manual and book.manual:
                 return Claim((), None)
             lanes = tuple(Lane(topic) for topic in book.counts)
             claim = settlement_writes.claim(book, replace(request, lanes=lanes), self._clock.now())
             jobs = tuple(_with_arguments(book, job) for job in claim.jobs)
-            return Claim(jobs, claim.next_due_in, claim.kept_back)
+            return Claim(jobs, claim.next_due_in, claim.needs_more_slots)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         with self._verb() as book:
@@ -149,15 +149,15 @@ class LaneStore(MemoryStore):
             for settlement in settlements:
                 answers.append(settlement_writes.settle(book, settlement, now))
                 outcome, job_id = settlement.outcome, settlement.lease.job_id
-                if isinstance(outcome, Completed) and isinstance(outcome.result, Carried):
+                if isinstance(outcome, Completed) and isinstance(outcome.result, ObjectBody):
                     result = outcome.result.take()
                     if answers[-1] and job_id in book.jobs:
                         book.put(book.results, job_id, result)
                     else:
-                        book.let_go.append(result)
+                        book.dropped.append(result)
             return answers
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """Refused: the arguments of a job that ended are gone."""
         with self._verb() as book:
             found = [book.find(job_id, tenant) for job_id in job_ids]
@@ -167,19 +167,19 @@ class LaneStore(MemoryStore):
                     f"job {job.id} is {job.state} and cannot be requeued: its task is not durable, and its "
                     "arguments were let go when it ended; enqueue it anew"
                 )
-        return [Verdict.NOT_FOUND if job is None else Verdict.WRONG_STATE for job in found]
+        return [ActionResult.NOT_FOUND if job is None else ActionResult.WRONG_STATE for job in found]
 
-    async def grant(self, job_id: UUID, **_: Any) -> NoReturn:
+    async def claim_job(self, job_id: UUID, **_: Any) -> NoReturn:
         """Refused, as the other verbs of those who pull jobs by hand: they are about bodies."""
-        raise WrongState(f"job {job_id} is of a task that is not durable; {_NOT_PULLED}")
+        raise WrongState(f"job {job_id} is of a task that is not durable; {_PULL_UNSUPPORTED}")
 
     async def kick(self, topic: str, limit: int, **_: Any) -> NoReturn:  # noqa: ARG002
-        raise WrongState(f"the jobs of topic {topic} are of tasks that are not durable; {_NOT_PULLED}")
+        raise WrongState(f"the jobs of topic {topic} are of tasks that are not durable; {_PULL_UNSUPPORTED}")
 
     async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> NoReturn:  # noqa: ARG002
-        raise WrongState(f"{len(job_ids):,} jobs are of tasks that are not durable; {_NOT_PULLED}")
+        raise WrongState(f"{len(job_ids):,} jobs are of tasks that are not durable; {_PULL_UNSUPPORTED}")
 
-    async def begin(self, lease: Lease, **_: Any) -> NoReturn:
+    async def begin_transaction(self, lease: Lease, **_: Any) -> NoReturn:
         """Refused: there is no database to end such a job in."""
         raise WrongState(
             f"job {lease.job_id} is of a task that is not durable, and ctx.transaction ends with a durable "
@@ -209,7 +209,7 @@ class LaneStore(MemoryStore):
     @property
     def granted(self) -> int:
         """How many claims of jobs were granted so far; it grows as long as anything happens."""
-        return self._book.granted
+        return self._book.grant_count
 
     def idle(self) -> bool:
         """Whether nothing runs and nothing is due."""
@@ -217,20 +217,20 @@ class LaneStore(MemoryStore):
             book.promote(self._clock.now())
             return not book.leases and len(book.waiting) == book.pending
 
-    def look(self) -> None:
+    def wake_claimers(self) -> None:
         """Have whoever claims here look now: time may have passed that nobody slept through."""
-        self._book.hub.ready()
+        self._book.hub.notify_ready()
 
-    def tally(self) -> tuple[int, int, Counter[State], int]:
+    def counts(self) -> tuple[int, int, Counter[State], int]:
         """Waiting and running jobs, those that ended so far by state, and those that were refused."""
         with self._verb() as book:
             return book.pending, len(book.leases), book.ended.copy(), book.refused
 
-    def run_by_hand(self, by_hand: bool) -> None:
+    def set_manual(self, by_hand: bool) -> None:
         """Whether the lane's own worker is to leave the jobs alone."""
         with self._verb() as book:
-            book.by_hand = by_hand
-        self.look()
+            book.manual = by_hand
+        self.wake_claimers()
 
     def drop_waiting(self, reason: JobError) -> int:
         """Take no more jobs and cancel those that wait; how many."""
@@ -238,18 +238,18 @@ class LaneStore(MemoryStore):
             book.closed = True
             waiting = [job for job in book.jobs.values() if job.state is State.PENDING]
             for job in waiting:
-                settlement_writes.cancel(book, job, reason, self._clock.now())
+                settlement_writes.cancel_job(book, job, reason, self._clock.now())
             return len(waiting)
 
     @contextmanager
-    def _verb(self) -> Iterator[LaneBook]:
+    def _verb(self) -> Iterator[LocalJobTable]:
         let_go: list[Any] = []
         with super()._verb():
             yield self._book
             # Kept until the lock is free: the end of a user's object may run code of theirs.
-            let_go, self._book.let_go = self._book.let_go, []
+            let_go, self._book.dropped = self._book.dropped, []
         del let_go
 
 
-def _with_arguments(book: LaneBook, job: Claimed) -> Claimed:
-    return structs.replace(job, payload=Carried.of(book.arguments[job.lease.job_id]))
+def _with_arguments(book: LocalJobTable, job: Claimed) -> Claimed:
+    return structs.replace(job, payload=ObjectBody.wrap(book.arguments[job.lease.job_id]))

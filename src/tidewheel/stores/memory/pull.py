@@ -8,15 +8,16 @@ from itertools import islice
 from uuid import UUID
 
 from tidewheel.core.clock import seconds_to_microseconds
-from tidewheel.core.model import URGENT_ABOVE, Claimed, Head, Lease, State, TopicDepth, Verdict
+from tidewheel.core.model import URGENT_ABOVE, ActionResult, Claimed, Lease, State, TopicHead
+from tidewheel.core.reports import TopicDepth
+from tidewheel.stores.bounds import MAX_BATCH, MAX_COUNT
 from tidewheel.stores.memory import admin, dependencies, settlements
-from tidewheel.stores.memory.job_rows import Job, KeyName
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import COUNT_LIMIT, MAX_BATCH
+from tidewheel.stores.memory.job_rows import JobRow, KeyName
+from tidewheel.stores.memory.job_table import JobTable
 
 
-def grant(
-    book: Book, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float, now: int
+def claim_job(
+    book: JobTable, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float, now: int
 ) -> Claimed | None:
     settlements.rescue(book, now, MAX_BATCH)
     job = book.find(job_id, tenant)
@@ -25,17 +26,17 @@ def grant(
     if job.state is State.FAILED:
         if book.key_taken(job) or dependencies.must_wait(book, job):
             return None
-        admin.revive(book, job, now)
-        dependencies.wait_again(book, [job], now)
+        admin.return_to_pending(book, job, now)
+        dependencies.restore_parents(book, [job], now)
     job.run_at = min(job.run_at, now)  # whoever asks for it makes it due
     seconds = lease_seconds if job.lease_seconds is None else job.lease_seconds
     book.grant(job, worker, now + seconds_to_microseconds(seconds), now)
     job.counts_if_lost = True
-    return job.claimed(seconds)
+    return job.to_claimed(seconds)
 
 
-def touch(book: Book, lease: Lease, lease_seconds: float, now: int) -> float | None:
-    job = book.held(lease, now)
+def touch(book: JobTable, lease: Lease, lease_seconds: float, now: int) -> float | None:
+    job = book.job_under_lease(lease, now)
     if job is None:
         return None
     seconds = lease_seconds if job.lease_seconds is None else job.lease_seconds
@@ -44,10 +45,10 @@ def touch(book: Book, lease: Lease, lease_seconds: float, now: int) -> float | N
     return seconds
 
 
-def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int, *, failed_only: bool) -> int:
+def kick(book: JobTable, topic: str, limit: int, tenant: str | None, now: int, *, failed_only: bool) -> int:
     taken: set[KeyName] = set()  # by those that are kicked now
 
-    def can_come_back(job: Job) -> bool:
+    def can_come_back(job: JobRow) -> bool:
         name = job.key_name
         if tenant not in (None, job.tenant) or book.key_taken(job) or name in taken:
             return False
@@ -61,58 +62,60 @@ def kick(book: Book, topic: str, limit: int, tenant: str | None, now: int, *, fa
         return len(failed)
     if failed_only:
         return 0
-    delayed = book.waiting.lines.first(topic, limit, lambda job: _delayed(job, tenant, now))
+    delayed = book.waiting.topic_queues.first(topic, limit, lambda job: _is_delayed(job, tenant, now))
     for job in delayed:
         _make_due(book, job, now)
     return len(delayed)
 
 
-def kick_jobs(book: Book, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[Verdict]:
-    back: list[Job] = []
-    verdicts = [_kick(book, book.find(job_id, tenant), tenant, now, back) for job_id in job_ids]
-    dependencies.wait_again(book, back, now)
+def kick_jobs(book: JobTable, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[ActionResult]:
+    back: list[JobRow] = []
+    verdicts = [_kick_job(book, book.find(job_id, tenant), tenant, now, back) for job_id in job_ids]
+    dependencies.restore_parents(book, back, now)
     return verdicts
 
 
-def _kick(book: Book, job: Job | None, tenant: str | None, now: int, back: list[Job]) -> Verdict:
+def _kick_job(
+    book: JobTable, job: JobRow | None, tenant: str | None, now: int, back: list[JobRow]
+) -> ActionResult:
     if job is None or job.state is State.FAILED:
-        return admin.requeue_one(book, job, now, back)
-    if job.state is not State.PENDING or not _delayed(job, tenant, now):
-        return Verdict.WRONG_STATE
+        return admin.requeue_job(book, job, now, back)
+    if job.state is not State.PENDING or not _is_delayed(job, tenant, now):
+        return ActionResult.WRONG_STATE
     _make_due(book, job, now)
-    return Verdict.DONE
+    return ActionResult.DONE
 
 
-def _delayed(job: Job, tenant: str | None, now: int) -> bool:
+def _is_delayed(job: JobRow, tenant: str | None, now: int) -> bool:
     """Of a pending job."""
     return tenant in (None, job.tenant) and not job.blocked and job.run_at > now
 
 
-def _make_due(book: Book, job: Job, now: int) -> None:
+def _make_due(book: JobTable, job: JobRow, now: int) -> None:
     job.run_at = now
     job.kicks += 1
-    book.await_turn(job, now)
+    book.enqueue_pending(job, now)
 
 
-def peek(book: Book, topic: str, head: Head, tenant: str | None, now: int) -> Job | None:
+def peek(book: JobTable, topic: str, head: TopicHead, tenant: str | None, now: int) -> JobRow | None:
     settlements.rescue(book, now, MAX_BATCH)
     book.promote(now)
 
-    def wanted(job: Job) -> bool:
+    def wanted(job: JobRow) -> bool:
         return tenant in (None, job.tenant) and not job.blocked
 
     match head:
-        case Head.READY:
+        case TopicHead.READY:
             heads = _ready_heads(book, topic, None if tenant is None else wanted)
             return min(heads, key=lambda job: (-job.priority, job.number), default=None)
-        case Head.DELAYED:
-            found = book.waiting.lines.first(topic, 1, wanted)
-        case Head.FAILED:
+        case TopicHead.DELAYED:
+            found = book.waiting.topic_queues.first(topic, 1, wanted)
+        case TopicHead.FAILED:
             found = book.failed.first(topic, 1, wanted)
     return found[0] if found else None
 
 
-def _ready_heads(book: Book, topic: str, wanted: Callable[[Job], bool] | None) -> Iterable[Job]:
+def _ready_heads(book: JobTable, topic: str, wanted: Callable[[JobRow], bool] | None) -> Iterable[JobRow]:
     """The first due job of each task; with a condition, all that meet it."""
     for ready in book.ready.get(topic, {}).values():
         if wanted is not None:
@@ -121,7 +124,7 @@ def _ready_heads(book: Book, topic: str, wanted: Callable[[Job], bool] | None) -
             yield job
 
 
-def depths(book: Book, topics: Sequence[str] | None, tenant: str | None, now: int) -> list[TopicDepth]:
+def depths(book: JobTable, topics: Sequence[str] | None, tenant: str | None, now: int) -> list[TopicDepth]:
     book.promote(now)
     if tenant is None:
         names = sorted(book.topic_names(now)) if topics is None else topics
@@ -129,13 +132,13 @@ def depths(book: Book, topics: Sequence[str] | None, tenant: str | None, now: in
     found: dict[str, Counter[str]] = {}
     for job in book.jobs.values():
         if job.tenant == tenant:
-            found.setdefault(job.topic, Counter()).update(_counted_as(book, job))
+            found.setdefault(job.topic, Counter()).update(_depth_column(book, job))
     return [
         _depth_of_tenant(book, topic, found, now) for topic in (sorted(found) if topics is None else topics)
     ]
 
 
-def _depth(book: Book, topic: str, now: int) -> TopicDepth:
+def _depth(book: JobTable, topic: str, now: int) -> TopicDepth:
     counts = book.counts.get(topic, Counter())
     of_tasks = book.ready.get(topic, {}).values()
     ready = sum(map(len, of_tasks))
@@ -146,12 +149,12 @@ def _depth(book: Book, topic: str, now: int) -> TopicDepth:
         delayed=counts[State.PENDING] - ready - sum(job.topic == topic for job in book.blocked),
         running=counts[State.RUNNING],
         failed=counts[State.FAILED],
-        urgent=sum(1 for _ in islice(urgent, COUNT_LIMIT)),
+        urgent=sum(1 for _ in islice(urgent, MAX_COUNT)),
         paused_until=book.paused_until(topic, now),
     )
 
 
-def _depth_of_tenant(book: Book, topic: str, found: dict[str, Counter[str]], now: int) -> TopicDepth:
+def _depth_of_tenant(book: JobTable, topic: str, found: dict[str, Counter[str]], now: int) -> TopicDepth:
     counts = found.get(topic)
     if counts is None:
         return TopicDepth(topic)  # also its pause is none of the tenant's business
@@ -161,12 +164,12 @@ def _depth_of_tenant(book: Book, topic: str, found: dict[str, Counter[str]], now
         delayed=counts["delayed"],
         running=counts["running"],
         failed=counts["failed"],
-        urgent=min(counts["urgent"], COUNT_LIMIT),
+        urgent=min(counts["urgent"], MAX_COUNT),
         paused_until=book.paused_until(topic, now),
     )
 
 
-def _counted_as(book: Book, job: Job) -> list[str]:
+def _depth_column(book: JobTable, job: JobRow) -> list[str]:
     if job.state is not State.PENDING:
         return [str(job.state)]
     if job.heap is book.waiting:

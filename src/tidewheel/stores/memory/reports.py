@@ -1,37 +1,47 @@
-"""What operators ask of a ``Book``: lanes, durations, failures, repeats, running jobs."""
+"""What operators ask of a ``JobTable``: lanes, durations, failures, repeats, running jobs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import islice
 from operator import add
+from typing import Any
 
 from tidewheel.core.clock import Clock, seconds_to_microseconds
 from tidewheel.core.model import JobFilter, JobRecord, State
-from tidewheel.core.reports import Failures, LaneDurations, RepeatGroup, Repeats, TaskStats
-from tidewheel.stores.memory.job_queries import Scan, page
-from tidewheel.stores.memory.job_rows import Job
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import COMPARED_PAYLOAD_BYTES, MAX_LOOKED_AT
+from tidewheel.core.reports import (
+    Distribution,
+    DuplicateJobGroup,
+    DuplicateJobs,
+    FailureGroups,
+    LaneDurations,
+    Stats,
+    TaskStats,
+    TopicStats,
+)
+from tidewheel.stores.bounds import MAX_COMPARED_PAYLOAD_BYTES, MAX_SCANNED_JOBS
+from tidewheel.stores.memory.job_queries import JobSearch, page
+from tidewheel.stores.memory.job_rows import JobRow
+from tidewheel.stores.memory.job_table import JobTable
 from tidewheel.stores.reports import (
-    NOTHING,
-    Alike,
-    Happened,
+    NO_EVENTS,
+    DuplicateGroup,
+    LaneEvents,
     LaneName,
     add_series,
-    between_others,
-    found_repeats,
-    searched_failures,
+    group_duplicates,
+    group_searched_failures,
+    has_tenant_index,
+    lanes_with_series,
+    select_lanes,
     summarise_lanes,
-    told_lanes,
-    with_series,
 )
 
 
-def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> list[TaskStats]:
+def lanes(book: JobTable, window_seconds: float, tenant: str | None, now: int) -> list[TaskStats]:
     counts: dict[LaneName, Counter[State]] = {}
     due: Counter[LaneName] = Counter()
     for job in _newest(book, tenant):
@@ -51,24 +61,24 @@ def lanes(book: Book, window_seconds: float, tenant: str | None, now: int) -> li
         for name, of_lane in counts.items()
     }
     if tenant is not None:
-        return told_lanes(told, None)
+        return select_lanes(told, None)
     minutes = book.metrics.lanes(now, seconds_to_microseconds(window_seconds))
-    found = told_lanes(told, {name: _sum(of_lane.values()) for name, of_lane in minutes.items()})
-    return add_series(found, {name: minutes[name] for name in with_series(found)})
+    found = select_lanes(told, {name: _sum_events(of_lane.values()) for name, of_lane in minutes.items()})
+    return add_series(found, {name: minutes[name] for name in lanes_with_series(found)})
 
 
-def _sum(parts: Iterable[Happened]) -> Happened:
-    total = NOTHING
+def _sum_events(parts: Iterable[LaneEvents]) -> LaneEvents:
+    total = NO_EVENTS
     for part in parts:
-        total = Happened._make(map(add, total, part))
+        total = LaneEvents._make(map(add, total, part))
     return total
 
 
-def durations(book: Book, tenant: str | None) -> list[LaneDurations]:
+def durations(book: JobTable, tenant: str | None) -> list[LaneDurations]:
     newest = _newest(book, tenant)
-    if between_others(tenant):
-        newest = islice(newest, MAX_LOOKED_AT)
-    completed = islice((job for job in newest if job.state is State.COMPLETED), MAX_LOOKED_AT)
+    if has_tenant_index(tenant):
+        newest = islice(newest, MAX_SCANNED_JOBS)
+    completed = islice((job for job in newest if job.state is State.COMPLETED), MAX_SCANNED_JOBS)
     times: dict[LaneName, tuple[list[int], list[int]]] = {}
     for job in completed:
         if job.started_at is not None and job.finished_at is not None:
@@ -78,31 +88,31 @@ def durations(book: Book, tenant: str | None) -> list[LaneDurations]:
     return summarise_lanes(times)
 
 
-def find_failures(
-    book: Book, where: JobFilter, clock: Clock, *, window_seconds: float, limit: int
-) -> Failures:
-    scan = Scan(book, replace(where, state=State.FAILED), clock)
-    found = page(scan, limit=MAX_LOOKED_AT, offset=0)
-    return searched_failures(found, clock.now(), seconds_to_microseconds(window_seconds), limit)
+def failures(
+    book: JobTable, where: JobFilter, clock: Clock, *, window_seconds: float, limit: int
+) -> FailureGroups:
+    scan = JobSearch(book, replace(where, state=State.FAILED), clock)
+    found = page(scan, limit=MAX_SCANNED_JOBS, offset=0)
+    return group_searched_failures(found, clock.now(), seconds_to_microseconds(window_seconds), limit)
 
 
-def repeats(book: Book, limit: int, tenant: str | None) -> Repeats:
+def duplicate_jobs(book: JobTable, limit: int, tenant: str | None) -> DuplicateJobs:
     jobs = list(_newest(book, tenant))
     pending = [job for job in jobs if job.state is State.PENDING]
-    newest = jobs[:MAX_LOOKED_AT]
-    waiting = [job for job in newest if job.state is State.PENDING] if between_others(tenant) else pending
-    keyed: dict[object, list[Job]] = {}
+    newest = jobs[:MAX_SCANNED_JOBS]
+    waiting = [job for job in newest if job.state is State.PENDING] if has_tenant_index(tenant) else pending
+    keyed: dict[object, list[JobRow]] = {}
     for job in newest:
         if job.key_name is not None:
             keyed.setdefault(job.key_name, []).append(job)
-    alike: dict[object, list[Job]] = {}
-    for job in waiting[:MAX_LOOKED_AT]:
-        if len(job.payload) <= COMPARED_PAYLOAD_BYTES:
+    alike: dict[object, list[JobRow]] = {}
+    for job in waiting[:MAX_SCANNED_JOBS]:
+        if len(job.payload) <= MAX_COMPARED_PAYLOAD_BYTES:
             name = (job.tenant, job.topic, job.task, job.format, job.payload)
             alike.setdefault(name, []).append(job)
-    return found_repeats(
-        _groups(keyed.values(), keyed=True),
-        _groups(alike.values(), keyed=False),
+    return group_duplicates(
+        _duplicate_groups(keyed.values(), keyed=True),
+        _duplicate_groups(alike.values(), keyed=False),
         limit,
         tenant=tenant,
         jobs=len(jobs),
@@ -110,22 +120,92 @@ def repeats(book: Book, limit: int, tenant: str | None) -> Repeats:
     )
 
 
-def _groups(groups: Iterable[list[Job]], *, keyed: bool) -> Iterator[Alike]:
+def _duplicate_groups(groups: Iterable[list[JobRow]], *, keyed: bool) -> Iterator[DuplicateGroup]:
     """``groups`` have their newest job first."""
     for jobs in groups:
         newest = jobs[0]
         if len(jobs) > 1:
             key = newest.key if keyed else None
-            yield Alike(
+            yield DuplicateGroup(
                 newest.number,
-                RepeatGroup(newest.tenant, newest.topic, newest.task, key, len(jobs), newest.id, jobs[-1].id),
+                DuplicateJobGroup(
+                    newest.tenant, newest.topic, newest.task, key, len(jobs), newest.id, jobs[-1].id
+                ),
             )
 
 
-def longest_running(book: Book, limit: int, tenant: str | None) -> list[JobRecord]:
+def longest_running(book: JobTable, limit: int, tenant: str | None) -> list[JobRecord]:
     running = (job for job in book.leases if tenant in (None, job.tenant))
-    return [job.listed() for job in nsmallest(limit, running, key=lambda job: (job.claimed_at, job.number))]
+    return [
+        job.to_list_record()
+        for job in nsmallest(limit, running, key=lambda job: (job.claimed_at, job.number))
+    ]
 
 
-def _newest(book: Book, tenant: str | None) -> Iterator[Job]:
+def _newest(book: JobTable, tenant: str | None) -> Iterator[JobRow]:
     return (job for job in book.newest_first() if tenant in (None, job.tenant))
+
+
+def topics(book: JobTable, tenant: str | None, now: int) -> tuple[TopicStats, ...]:
+    names, counts = _counts(book, tenant, now)
+    return _topic_stats(book, names, counts, now)
+
+
+def stats(book: JobTable, window_seconds: float, tenant: str | None, now: int) -> Stats:
+    names, counts = _counts(book, tenant, now)
+    if tenant is None:
+        run_time, wait_time, series = book.metrics.summary(now, seconds_to_microseconds(window_seconds))
+    else:
+        run_time, wait_time, series = Distribution(), Distribution(), ()
+    total: Counter[State] = Counter()
+    for of_topic in counts.values():
+        total.update(of_topic)
+    delayed, oldest_due_at = _pending(book, tenant, now)
+    return Stats(
+        **_by_state(total),
+        delayed=delayed,
+        oldest_due_at=oldest_due_at,
+        topics=_topic_stats(book, names, counts, now),
+        window_seconds=window_seconds,
+        run_time=run_time,
+        wait_time=wait_time,
+        series=series,
+    )
+
+
+def _counts(book: JobTable, tenant: str | None, now: int) -> tuple[set[str], Mapping[str, Counter[State]]]:
+    """The topics to tell of, and their jobs by state."""
+    if tenant is None:
+        return book.topic_names(now), book.counts
+    counts: dict[str, Counter[State]] = {}
+    for job in book.jobs.values():
+        if job.tenant == tenant:
+            counts.setdefault(job.topic, Counter())[job.state] += 1
+    return set(counts), counts  # a pause of a topic without jobs of this tenant is not its business
+
+
+def _topic_stats(
+    book: JobTable, names: Iterable[str], counts: Mapping[str, Counter[State]], now: int
+) -> tuple[TopicStats, ...]:
+    return tuple(
+        TopicStats(
+            name,
+            **_by_state(counts.get(name, Counter())),
+            paused_until=book.paused_until(name, now),
+        )
+        for name in sorted(names)
+    )
+
+
+def _by_state(counts: Counter[State]) -> dict[str, Any]:
+    return {str(state): counts[state] for state in State}
+
+
+def _pending(book: JobTable, tenant: str | None, now: int) -> tuple[int, int | None]:
+    """How many jobs are delayed, and since when the longest-waiting due one is due."""
+    book.promote(now)
+    due = (job for tasks in book.ready.values() for ready in tasks.values() for job in ready)
+    if tenant is None:
+        return len(book.waiting), min((job.run_at for job in due), default=None)
+    delayed = sum(job.tenant == tenant for job in book.waiting)
+    return delayed, min((job.run_at for job in due if job.tenant == tenant), default=None)

@@ -1,4 +1,4 @@
-"""Enqueue, claim, rescue and settle on a ``Book``."""
+"""Enqueue, claim, rescue and settle on a ``JobTable``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import assert_never
 from uuid import UUID
 
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
-from tidewheel.core.conditions import holds
+from tidewheel.core.conditions import matches
 from tidewheel.core.model import (
     FOREVER,
     Cancelled,
@@ -25,33 +25,46 @@ from tidewheel.core.model import (
     NewJob,
     OnDuplicate,
     Released,
-    Rescued,
     RescuedJob,
+    RescueResult,
     Retried,
     Settlement,
     State,
 )
 from tidewheel.errors import StoreError
-from tidewheel.stores.enqueue import check_parents, key_in_use, limit_problem, parent_not_found
+from tidewheel.stores.bounds import MAX_BATCH, StoreLimits
+from tidewheel.stores.enqueue import (
+    check_parents,
+    check_store_limits,
+    key_in_use_error,
+    parent_not_found_error,
+)
 from tidewheel.stores.memory import dependencies, documents, topic_limits
-from tidewheel.stores.memory.job_rows import Job, JobHeap, KeyName, due_time, expiry_time, key_name, new_job
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import MAX_BATCH, StoreLimits
+from tidewheel.stores.memory.job_rows import (
+    JobHeap,
+    JobRow,
+    KeyName,
+    expires_at,
+    first_run_at,
+    key_name,
+    new_job,
+)
+from tidewheel.stores.memory.job_table import JobTable
 from tidewheel.stores.terminal_errors import (
     CANCELLED_ON_REQUEST,
-    expired,
+    expired_error,
     summarise_error,
-    worker_lost,
+    worker_lost_error,
 )
 
 Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
 
 
-def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> list[Enqueued]:
+def enqueue(book: JobTable, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> list[Enqueued]:
     """All or none: everything that can be refused is refused before the first job is written."""
     related = check_parents(jobs)
-    _refuse_what_cannot_be_written(book, jobs, limits, now)
+    _check_new_jobs(book, jobs, limits, now)
     answers = []
     for new in jobs:
         name = key_name(new)
@@ -60,8 +73,8 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
             job = new_job(new, book.next_number(), now)
             book.add(job, now)
             if new.after:
-                dependencies.wait_for_parents(book, job, new, now)
-            tally = book.metrics.at(now)
+                dependencies.add_parents(book, job, new, now)
+            tally = book.metrics.minute_at(now)
             tally.enqueued += 1
             tally.lane(job.topic, job.task).enqueued += 1
             answers.append(Enqueued(job.id, job.number, job.created_at, job.run_at))
@@ -69,25 +82,25 @@ def enqueue(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -
         replaced = new.on_duplicate is OnDuplicate.REPLACE and holder.replaceable
         if replaced:
             holder.payload, holder.format, holder.priority = new.payload, new.format, new.priority
-            holder.run_at, holder.expires_at = due_time(new, now), expiry_time(new, now)
-            book.await_turn(holder, now)
+            holder.run_at, holder.expires_at = first_run_at(new, now), expires_at(new, now)
+            book.enqueue_pending(holder, now)
         answers.append(Enqueued(holder.id, holder.number, holder.created_at, holder.run_at, True, replaced))
     if related:
-        dependencies.release(book, now)
+        dependencies.release_dependents(book, now)
     return answers
 
 
 def enqueue_with(
-    book: Book, document: NewDocument, jobs: Sequence[NewJob], limits: StoreLimits, now: int
+    book: JobTable, document: NewDocument, jobs: Sequence[NewJob], limits: StoreLimits, now: int
 ) -> list[Enqueued] | None:
-    if not documents.may_write(book, document, now):
+    if not documents.version_matches(book, document, now):
         return None
     answers = enqueue(book, jobs, limits, now)  # first, because it may refuse
     documents.write(book, document, now)
     return answers
 
 
-def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> None:
+def _check_new_jobs(book: JobTable, jobs: Sequence[NewJob], limits: StoreLimits, now: int) -> None:
     names: dict[KeyName, NewJob] = {}
     ids: dict[UUID, NewJob] = {}
     added: Counter[str] = Counter()
@@ -96,8 +109,8 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
         if name is not None:
             holder = book.keys.get(name) or names.get(name)
             if holder is not None:
-                if not _in_view(new, holder, now):
-                    raise key_in_use(new.key)
+                if not _is_visible(new, holder, now):
+                    raise key_in_use_error(new.key)
                 continue
             names[name] = new
         if new.id in book.jobs or new.id in ids:
@@ -107,43 +120,43 @@ def _refuse_what_cannot_be_written(book: Book, jobs: Sequence[NewJob], limits: S
     for new in ids.values():
         for parent_id in new.after:
             parent = ids.get(parent_id) or book.find(parent_id, new.tenant)
-            if parent is None or parent.tenant != new.tenant or not _in_view(new, parent, now):
-                raise parent_not_found(parent_id)
-    problem = limit_problem(limits, added, topics=book.counts.keys, active=book.active)
+            if parent is None or parent.tenant != new.tenant or not _is_visible(new, parent, now):
+                raise parent_not_found_error(parent_id)
+    problem = check_store_limits(limits, added, topics=book.counts.keys, active=book.active)
     if problem is not None:
         raise problem
-    book.admit(len(ids))
+    book.check_capacity(len(ids))
 
 
-def _in_view(new: NewJob, other: Job | NewJob, now: int) -> bool:
+def _is_visible(new: NewJob, other: JobRow | NewJob, now: int) -> bool:
     """Whether another job, perhaps one of the same call, is there for whoever makes this one."""
-    if new.only is None:
+    if new.row_filter is None:
         return True
-    return holds(new.only, new_job(other, 0, now) if isinstance(other, NewJob) else other, now)
+    return matches(new.row_filter, new_job(other, 0, now) if isinstance(other, NewJob) else other, now)
 
 
-def claim(book: Book, request: ClaimRequest, now: int) -> Claim:
+def claim(book: JobTable, request: ClaimRequest, now: int) -> Claim:
     rescue(book, now, MAX_BATCH)
     book.promote(now)
     lanes = book.lanes(request.lanes)
     room_at, kept_back = None, False
     if book.limits and any(topic in book.limits for topic, _ in lanes):
-        jobs, room_at, kept_back = topic_limits.choose(book, request, lanes, now)
-        jobs, stopped_early = _up_to_suspect(jobs, request.limit)
+        jobs, room_at, kept_back = topic_limits.choose_jobs(book, request, lanes, now)
+        jobs, stopped_early = _cut_at_suspect(jobs, request.limit)
     else:
-        jobs, stopped_early = _choose(book, request, lanes, now)
+        jobs, stopped_early = _choose_jobs(book, request, lanes, now)
     next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, room_at, now)
     granted = []
     for job in jobs:
         lease_seconds = request.lease_seconds if job.lease_seconds is None else job.lease_seconds
         book.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
         job.counts_if_lost = len(jobs) == 1 and not request.reports_starts
-        topic_limits.start(book, job, now)
-        granted.append(job.claimed(lease_seconds))
+        topic_limits.advance_job_meters(book, job, now)
+        granted.append(job.to_claimed(lease_seconds))
     return Claim(tuple(granted), next_due_in, kept_back)
 
 
-def _next_due_in(book: Book, lanes: Lanes, room_at: int | None, now: int) -> float | None:
+def _next_due_in(book: JobTable, lanes: Lanes, room_at: int | None, now: int) -> float | None:
     """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends, a rate that
     allows.
 
@@ -155,7 +168,7 @@ def _next_due_in(book: Book, lanes: Lanes, room_at: int | None, now: int) -> flo
     return None if moment is None else max(0, moment - now) / MICROSECONDS
 
 
-def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[list[Job], bool]:
+def _choose_jobs(book: JobTable, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[list[JobRow], bool]:
     """The best jobs across the lanes, taken out of them.
 
     True when the limit or a suspect ended the choice, so that asking again at once may find more.
@@ -167,7 +180,7 @@ def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[
         if not book.paused_until(topic, now) and (job := ready.first())
     ]
     heapq.heapify(heads)
-    chosen: list[Job] = []
+    chosen: list[JobRow] = []
     while heads and len(chosen) < request.limit:
         ready = heads[0][2]
         job = ready.first()
@@ -176,7 +189,7 @@ def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[
             continue
         if job.suspect and chosen:
             return chosen, True
-        ready.forget(job)
+        ready.remove(job)
         chosen.append(job)
         if job.suspect:
             return chosen, True
@@ -187,7 +200,7 @@ def _choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[
     return chosen, len(chosen) >= request.limit
 
 
-def _up_to_suspect(jobs: list[Job], limit: int) -> tuple[list[Job], bool]:
+def _cut_at_suspect(jobs: list[JobRow], limit: int) -> tuple[list[JobRow], bool]:
     """A suspect is the only one when it comes first, and the end of the choice otherwise. Best first."""
     stopped_early = len(jobs) >= limit
     suspect = next((position for position, job in enumerate(jobs) if job.suspect), None)
@@ -197,18 +210,18 @@ def _up_to_suspect(jobs: list[Job], limit: int) -> tuple[list[Job], bool]:
     return sorted(jobs, key=lambda job: (-job.priority, job.number)), stopped_early
 
 
-def rescue(book: Book, now: int, limit: int) -> Rescued:
+def rescue(book: JobTable, now: int, limit: int) -> RescueResult:
     """Up to ``limit`` ended leases, oldest end first; then as many expired jobs, those just returned too."""
     returned = failed = cancelled = expiries = 0
     while returned + failed + cancelled < limit and (job := book.leases.first_until(now)):
-        error = worker_lost(job.attempt)
-        lost = partial(_tell, book, job, job.attempt, job.worker)
+        error = worker_lost_error(job.attempt)
+        lost = partial(_record_rescued, book, job, job.attempt, job.worker)
         job.timeouts += 1
         counted = job.counts_if_lost
         if not counted:
             job.attempt -= 1
         if job.cancel_requested:
-            cancel(book, job, CANCELLED_ON_REQUEST, now)
+            cancel_job(book, job, CANCELLED_ON_REQUEST, now)
             lost(CANCELLED_ON_REQUEST)
             cancelled += 1
             continue
@@ -220,19 +233,19 @@ def rescue(book: Book, now: int, limit: int) -> Rescued:
                 failed += 1
                 continue
         job.suspect = True  # it may have killed the worker, so its next grant is alone
-        book.bring_back(job, job.run_at, now)
+        book.return_to_pending(job, job.run_at, now)
         lost(error)
         returned += 1
-    while expiries < limit and (job := book.next_expired(book.guard.judge(now))):
-        error = expired(job.run_at)
-        cancel(book, job, error, now)
-        _tell(book, job, job.attempt, None, error)
+    while expiries < limit and (job := book.next_expired(book.guard.confirmed_time(now))):
+        error = expired_error(job.run_at)
+        cancel_job(book, job, error, now)
+        _record_rescued(book, job, job.attempt, None, error)
         expiries += 1
-    dependencies.release(book, now)
-    return Rescued(returned, failed, cancelled, expiries)
+    dependencies.release_dependents(book, now)
+    return RescueResult(returned, failed, cancelled, expiries)
 
 
-def _tell(book: Book, job: Job, attempt: int, worker: str | None, error: JobError) -> None:
+def _record_rescued(book: JobTable, job: JobRow, attempt: int, worker: str | None, error: JobError) -> None:
     book.rescued.append(
         RescuedJob(
             job.id,
@@ -248,14 +261,14 @@ def _tell(book: Book, job: Job, attempt: int, worker: str | None, error: JobErro
     )
 
 
-def cancel(book: Book, job: Job, error: JobError, now: int) -> None:
+def cancel_job(book: JobTable, job: JobRow, error: JobError, now: int) -> None:
     """End a job without an attempt that could carry the reason: the summary does."""
     job.error_summary = summarise_error(error)
     book.finish(job, State.CANCELLED, now)
 
 
-def settle(book: Book, settlement: Settlement, now: int) -> bool:
-    job = book.held(settlement.lease, now)
+def settle(book: JobTable, settlement: Settlement, now: int) -> bool:
+    job = book.job_under_lease(settlement.lease, now)
     if job is None:
         return False
     outcome = settlement.outcome
@@ -271,10 +284,10 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
                 book.finish(job, State.FAILED, now)
                 return True
             if not job.cancel_requested:
-                tally = book.metrics.at(now)
+                tally = book.metrics.minute_at(now)
                 tally.retried += 1
                 tally.lane(job.topic, job.task).retried += 1
-            _return_or_cancel(book, job, outcome.delay, now)
+            _retry_or_cancel(book, job, outcome.delay, now)
         case Failed():
             job.origin = outcome.origin
             job.buries += outcome.origin is FailureOrigin.BURIED
@@ -283,7 +296,7 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
             job.keep_attempt(outcome.error, now)
             book.finish(job, State.FAILED, now)
         case Released():
-            release(book, job, outcome, now)
+            release_job(book, job, outcome, now)
         case Cancelled():
             job.keep_attempt(outcome.error, now)
             book.finish(job, State.CANCELLED, now)
@@ -292,7 +305,7 @@ def settle(book: Book, settlement: Settlement, now: int) -> bool:
     return True
 
 
-def release(book: Book, job: Job, released: Released, now: int) -> None:
+def release_job(book: JobTable, job: JobRow, released: Released, now: int) -> None:
     """Give a running job back. It stays suspect if it was: given back unstarted, it has proved nothing."""
     job.attempt -= 1
     if not job.cancel_requested:
@@ -300,25 +313,27 @@ def release(book: Book, job: Job, released: Released, now: int) -> None:
         job.reserves -= not released.taken
         if released.priority is not None:
             job.priority = released.priority
-    _return_or_cancel(book, job, released.delay, now)
+    _retry_or_cancel(book, job, released.delay, now)
 
 
-def _return_or_cancel(book: Book, job: Job, delay: float, now: int) -> None:
+def _retry_or_cancel(book: JobTable, job: JobRow, delay: float, now: int) -> None:
     if job.cancel_requested:
-        cancel(book, job, CANCELLED_ON_REQUEST, now)
+        cancel_job(book, job, CANCELLED_ON_REQUEST, now)
     elif delay > 0:
-        book.bring_back(job, now + seconds_to_microseconds(delay), now)
+        book.return_to_pending(job, now + seconds_to_microseconds(delay), now)
     else:
-        book.bring_back(job, job.run_at, now)  # it has been due all along; its wait is measured from there
+        book.return_to_pending(
+            job, job.run_at, now
+        )  # it has been due all along; its wait is measured from there
 
 
-def _measure(book: Book, job: Job, settlement: Settlement, now: int) -> None:
+def _measure(book: JobTable, job: JobRow, settlement: Settlement, now: int) -> None:
     """How long the handler ran, and how long the job had been due before."""
     if settlement.run_seconds is None:
         return
     run_time = max(0, seconds_to_microseconds(settlement.run_seconds))
-    started_at = job.began(now - run_time)
-    tally = book.metrics.at(now)
+    started_at = job.record_start(now - run_time)
+    tally = book.metrics.minute_at(now)
     lane = tally.lane(job.topic, job.task)
     wait_time = max(0, started_at - job.run_at)
     tally.wait_time.add(wait_time)

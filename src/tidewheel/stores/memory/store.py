@@ -12,9 +12,10 @@ from uuid import UUID
 
 from tidewheel.core.clock import Clock, SystemClock, seconds_to_microseconds
 from tidewheel.core.clock_guard import ClockGuard
-from tidewheel.core.conditions import of_counters
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.conditions import is_counted
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.model import (
+    ActionResult,
     Claim,
     Claimed,
     ClaimRequest,
@@ -22,7 +23,6 @@ from tidewheel.core.model import (
     Dependents,
     Document,
     Enqueued,
-    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -30,21 +30,38 @@ from tidewheel.core.model import (
     NewJob,
     Page,
     Report,
-    Rescued,
+    RescueResult,
     Settlement,
     State,
-    Stats,
     StepRecord,
-    TopicDepth,
-    TopicStats,
-    Verdict,
+    TopicHead,
     WorkerRecord,
 )
-from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.core.reports import (
+    DuplicateJobs,
+    FailureGroups,
+    HealthFinding,
+    LaneDurations,
+    Stats,
+    TaskStats,
+    TopicDepth,
+    TopicStats,
+)
+from tidewheel.core.topic_limits import BlockedTopic, TopicLimits
 from tidewheel.errors import ConfigurationError, NotOpen, WrongState
+from tidewheel.stores.bounds import (
+    MAX_BATCH,
+    MAX_COUNT,
+    MAX_DEPENDENTS,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    MAX_WORKERS,
+    WORKERS_KEPT_SECONDS,
+    StoreLimits,
+    check_batch,
+)
 from tidewheel.stores.documents import check_documents
-from tidewheel.stores.external_transaction import Untold
+from tidewheel.stores.external_transaction import UncommittedEnqueue
 from tidewheel.stores.memory import (
     admin,
     dependencies,
@@ -62,44 +79,32 @@ from tidewheel.stores.memory import (
 from tidewheel.stores.memory import (
     settlements as settlement_writes,
 )
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import (
-    COUNT_LIMIT,
-    MAX_BATCH,
-    MAX_DEPENDENTS,
-    MAX_ENQUEUE_BATCH,
-    MAX_GROUPS,
-    MAX_WORKERS,
-    WORKERS_KEPT_SECONDS,
-    OnRescued,
-    OpenTransaction,
-    StoreLimits,
-    Wakeups,
-)
-from tidewheel.stores.reports import of_overdue
-from tidewheel.stores.terminal_errors import check_batch, tell_rescued
+from tidewheel.stores.memory.job_table import JobTable
+from tidewheel.stores.protocol import HandlerTransaction, OnRescued, Wakeups
+from tidewheel.stores.reports import find_overdue_pruning
+from tidewheel.stores.terminal_errors import notify_rescued
 
 
-def leave(book: Book, name: str, started_at: int) -> None:
+def deregister_worker(book: JobTable, name: str, started_at: int) -> None:
     worker = book.workers.get(name)
     if worker is not None and worker.started_at == started_at:
         del book.workers[name]
 
 
-def listed(book: Book) -> list[WorkerRecord]:
+def list_workers(book: JobTable) -> list[WorkerRecord]:
     newest = sorted(book.workers.values(), key=lambda worker: (-worker.seen_at, worker.name))
     return sorted(newest[:MAX_WORKERS], key=lambda worker: worker.name)
 
 
-def forget(book: Book, now: int) -> None:
+def remove_vanished_workers(book: JobTable, now: int) -> None:
     """Drop those that vanished too long ago to be news."""
     oldest = now - seconds_to_microseconds(WORKERS_KEPT_SECONDS)
     book.workers = {name: worker for name, worker in book.workers.items() if worker.seen_at > oldest}
 
 
 _PREFIX = "memory://"
-_named: dict[str, Book] = {}
-_naming = threading.Lock()
+_tables_by_name: dict[str, JobTable] = {}
+_tables_lock = threading.Lock()
 
 
 class MemoryStore:
@@ -117,7 +122,7 @@ class MemoryStore:
         self.url = url
         self._clock = clock or SystemClock()
         self._limits = limits or StoreLimits()
-        self._book = _book_of(url.removeprefix(_PREFIX))
+        self._book = _job_table_of(url.removeprefix(_PREFIX))
         self._guard = ClockGuard(self._clock)
         self._open = False
         self.on_rescued: OnRescued | None = None
@@ -125,7 +130,7 @@ class MemoryStore:
     # -- life -------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        self._guard.saw(self._clock.now())
+        self._guard.record(self._clock.now())
         self._open = True
 
     async def close(self) -> None:
@@ -147,13 +152,13 @@ class MemoryStore:
         with self._verb():
             return []
 
-    async def missing_steps(self) -> list[str]:
+    async def pending_migrations(self) -> list[str]:
         with self._verb():
             return []
 
     async def check(self) -> list[str]:
         with self._verb() as book:
-            return book.problems()
+            return book.find_inconsistencies()
 
     async def now(self) -> int:
         return self._clock.now()
@@ -161,14 +166,14 @@ class MemoryStore:
     def describe(self) -> dict[str, str]:
         return {"store": "memory", "python": platform.python_version()}
 
-    async def ailments(self) -> list[Ailment]:
+    async def health(self) -> list[HealthFinding]:
         with self._verb() as book:  # what it stands on is this process, but for what nobody removes
             now = self._clock.now()
             job = book.finished.first_until(now)
-            return of_overdue(job.prune_at if job is not None else None, now)
+            return find_overdue_pruning(job.prune_at if job is not None else None, now)
 
     @property
-    def deaf(self) -> bool:
+    def notifications_down(self) -> bool:
         return False
 
     @property
@@ -186,22 +191,22 @@ class MemoryStore:
         with self._verb() as book:
             return settlement_writes.claim(book, request, self._clock.now())
 
-    async def grant(
+    async def claim_job(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
         with self._verb() as book:
-            return pull.grant(book, job_id, tenant, worker, lease_seconds, self._clock.now())
+            return pull.claim_job(book, job_id, tenant, worker, lease_seconds, self._clock.now())
 
-    async def start(
+    async def mark_started(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            jobs = [book.held(lease, now) for lease in leases]
+            jobs = [book.job_under_lease(lease, now) for lease in leases]
             for job, seconds in zip(jobs, run_seconds or [0.0] * len(leases), strict=True):
                 if job is not None:
-                    job.began(now - seconds_to_microseconds(seconds))
+                    job.record_start(now - seconds_to_microseconds(seconds))
                     job.counts_if_lost |= alone
             return [job is not None for job in jobs]
 
@@ -209,7 +214,7 @@ class MemoryStore:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            jobs = [book.held(lease, now) for lease in leases]
+            jobs = [book.job_under_lease(lease, now) for lease in leases]
             for job in jobs:
                 if job is not None:
                     book.lease(job, now + seconds_to_microseconds(lease_seconds))
@@ -227,7 +232,7 @@ class MemoryStore:
         with self._verb() as book:
             now = self._clock.now()
             answers = [settlement_writes.settle(book, settlement, now) for settlement in settlements]
-            dependencies.release(book, now)
+            dependencies.release_dependents(book, now)
             return answers
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
@@ -236,25 +241,25 @@ class MemoryStore:
             now = self._clock.now()
             answers = []
             for report in reports:
-                job = book.held(report.lease, now)
+                job = book.job_under_lease(report.lease, now)
                 answers.append(job is not None)
                 if job is not None:
-                    job.remember(report, now)
+                    job.apply_report(report, now)
             return answers
 
-    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+    async def finished_steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         with self._verb() as book:
-            job = book.held(lease, self._clock.now())
+            job = book.job_under_lease(lease, self._clock.now())
             return tuple(job.steps.values()) if job is not None else None
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
-            held = [(lease, book.held(lease, now)) for lease in leases]
+            held = [(lease, book.job_under_lease(lease, now)) for lease in leases]
             return [lease for lease, job in held if job is not None and job.cancel_requested]
 
-    async def begin(
+    async def begin_transaction(
         self,
         lease: Lease,  # noqa: ARG002 - like those of the stores that have a database
         *,
@@ -263,7 +268,7 @@ class MemoryStore:
         tenant: str,  # noqa: ARG002
         on_timeout: Callable[[], None],  # noqa: ARG002
         run_seconds: float = 0.0,  # noqa: ARG002
-    ) -> OpenTransaction:
+    ) -> HandlerTransaction:
         raise WrongState(
             "ctx.transaction needs a database, and this store is memory; use sqlite:///… or postgresql://…, "
             "also in tests of such a task"
@@ -271,33 +276,33 @@ class MemoryStore:
 
     # -- operating --------------------------------------------------------------------------------------
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
             return admin.requeue(book, job_ids, tenant, now)
 
-    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
             verdicts = [admin.cancel(book, job_id, tenant, now) for job_id in job_ids]
-            dependencies.release(book, now)
+            dependencies.release_dependents(book, now)
             return verdicts
 
-    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
             verdicts = [admin.take_back(book, job_id, tenant, now) for job_id in job_ids]
-            dependencies.release(book, now)
+            dependencies.release_dependents(book, now)
             return verdicts
 
-    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             verdicts = [admin.delete(book, job_id, tenant) for job_id in job_ids]
-            dependencies.release(book, self._clock.now())
+            dependencies.release_dependents(book, self._clock.now())
             return verdicts
 
     async def kick(
@@ -307,22 +312,22 @@ class MemoryStore:
         with self._verb() as book:
             return pull.kick(book, topic, limit, tenant, self._clock.now(), failed_only=failed_only)
 
-    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         with self._verb() as book:
             now = self._clock.now()
             return pull.kick_jobs(book, job_ids, tenant, now)
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         with self._verb() as book:
             return settlement_writes.rescue(book, self._clock.now(), limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         with self._verb() as book:
-            now = self._guard.judge(self._clock.now())
-            forget(book, now)
-            document_rows.forget(book, limit, now)
-            topic_limits.forget_meters(book, limit, now)
+            now = self._guard.confirmed_time(self._clock.now())
+            remove_vanished_workers(book, now)
+            document_rows.remove_expired(book, limit, now)
+            topic_limits.remove_idle_meters(book, limit, now)
             return admin.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
@@ -342,27 +347,27 @@ class MemoryStore:
         with self._verb() as book:
             return dict(sorted(book.limits.items()))
 
-    async def held_back(self) -> list[HeldBack]:
+    async def blocked_by_limits(self) -> list[BlockedTopic]:
         with self._verb() as book:
-            return topic_limits.find_held_back(book, self._clock.now())
+            return topic_limits.find_blocked_topics(book, self._clock.now())
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         with self._verb() as book:
-            return list(job_queries.topics(book, tenant, self._clock.now()))
+            return list(report_queries.topics(book, tenant, self._clock.now()))
 
     # -- workers ----------------------------------------------------------------------------------------
 
-    async def beat(self, worker: WorkerRecord) -> None:
+    async def heartbeat(self, worker: WorkerRecord) -> None:
         with self._verb() as book:
             book.workers[worker.name] = replace(worker, seen_at=self._clock.now())
 
-    async def leave(self, name: str, started_at: int) -> None:
+    async def deregister_worker(self, name: str, started_at: int) -> None:
         with self._verb() as book:
-            leave(book, name, started_at)
+            deregister_worker(book, name, started_at)
 
     async def workers(self) -> list[WorkerRecord]:
         with self._verb() as book:
-            return listed(book)
+            return list_workers(book)
 
     # -- documents --------------------------------------------------------------------------------------
 
@@ -372,7 +377,9 @@ class MemoryStore:
             now = self._clock.now()
             return [document_rows.write(book, document, now) for document in documents]
 
-    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    async def enqueue_with_document(
+        self, document: NewDocument, jobs: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
         check_documents([document])
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         with self._verb() as book:
@@ -386,7 +393,7 @@ class MemoryStore:
         self, kind: str, *, limit: int, before: tuple[int, str] | None = None
     ) -> list[Document]:
         with self._verb() as book:
-            return document_rows.listed(book, kind, limit, before, self._clock.now())
+            return document_rows.list_documents(book, kind, limit, before, self._clock.now())
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
         with self._verb() as book:
@@ -394,7 +401,7 @@ class MemoryStore:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, untold: Untold) -> None:
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
         """There are no such transactions."""
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
@@ -414,12 +421,12 @@ class MemoryStore:
             jobs = [book.find_number(number, tenant) for number in numbers]
             return [job.id if job is not None else None for job in jobs]
 
-    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+    async def peek(self, topic: str, head: TopicHead, *, tenant: str | None = None) -> JobRecord | None:
         with self._verb() as book:
             job = pull.peek(book, topic, head, tenant, self._clock.now())
             return job_queries.record(book, job) if job is not None else None
 
-    async def depths(
+    async def topic_depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         check_batch("topics", len(topics or ()), MAX_BATCH)
@@ -436,17 +443,17 @@ class MemoryStore:
         self, where: JobFilter, *, limit: int, cursor: int | None = None, offset: int = 0
     ) -> Page:
         with self._verb() as book:
-            scan = job_queries.Scan(book, where, self._clock, before=cursor)
+            scan = job_queries.JobSearch(book, where, self._clock, before=cursor)
             return job_queries.page(scan, limit=limit, offset=offset)
 
-    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
-        limit = None if beyond and of_counters(where) else COUNT_LIMIT
+    async def count(self, where: JobFilter, *, exact: bool = False) -> Count:
+        limit = None if exact and is_counted(where) else MAX_COUNT
         with self._verb() as book:
-            return job_queries.count(job_queries.Scan(book, where, self._clock), limit)
+            return job_queries.count(job_queries.JobSearch(book, where, self._clock), limit)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         with self._verb() as book:
-            return job_queries.stats(book, window_seconds, tenant, self._clock.now())
+            return report_queries.stats(book, window_seconds, tenant, self._clock.now())
 
     # -- answering --------------------------------------------------------------------------------------
 
@@ -458,15 +465,17 @@ class MemoryStore:
         with self._verb() as book:
             return report_queries.durations(book, tenant)
 
-    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+    async def failures(
+        self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS
+    ) -> FailureGroups:
         with self._verb() as book:
-            return report_queries.find_failures(
+            return report_queries.failures(
                 book, where, self._clock, window_seconds=window_seconds, limit=limit
             )
 
-    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
+    async def duplicate_jobs(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> DuplicateJobs:
         with self._verb() as book:
-            return report_queries.repeats(book, limit, tenant)
+            return report_queries.duplicate_jobs(book, limit, tenant)
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         with self._verb() as book:
@@ -474,15 +483,15 @@ class MemoryStore:
 
     # -- moving to another store ------------------------------------------------------------------------
 
-    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+    async def export_jobs(self, *, limit: int, before: int | None = None) -> list[FullJob]:
         check_batch("jobs", limit, MAX_BATCH)
         with self._verb() as book:
-            return transfer.whole_jobs(book, limit, before)
+            return transfer.export_jobs(book, limit, before)
 
-    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+    async def import_jobs(self, jobs: Sequence[FullJob]) -> list[bool]:
         check_batch("jobs", len(jobs), MAX_BATCH)
         with self._verb() as book:
-            return transfer.place(book, jobs, self._clock.now())
+            return transfer.import_jobs(book, jobs, self._clock.now())
 
     # -- hints ------------------------------------------------------------------------------------------
 
@@ -492,7 +501,7 @@ class MemoryStore:
         return self._book.hub.subscribe(topics=topics, finished=finished)
 
     @contextmanager
-    def _verb(self) -> Iterator[Book]:
+    def _verb(self) -> Iterator[JobTable]:
         """The book, alone with it; what became due or ended meanwhile is hinted afterwards."""
         if not self._open:
             raise NotOpen(f"store {self.url} is not open; call open() first")
@@ -501,20 +510,20 @@ class MemoryStore:
             book.guard = self._guard
             yield book
             ready, book.ready_topics = book.ready_topics, set()
-            ended, book.some_ended = book.some_ended, False
+            ended, book.has_ended_parents = book.has_ended_parents, False
             rescued = book.rescued
             if rescued:
                 book.rescued = []
         if rescued:
-            tell_rescued(self.on_rescued, rescued)
+            notify_rescued(self.on_rescued, rescued)
         if ready:
-            book.hub.ready(ready)
+            book.hub.notify_ready(ready)
         if ended:
-            book.hub.finished()
+            book.hub.notify_finished()
 
 
-def _book_of(name: str) -> Book:
+def _job_table_of(name: str) -> JobTable:
     if not name:
-        return Book()
-    with _naming:
-        return _named.setdefault(name, Book())
+        return JobTable()
+    with _tables_lock:
+        return _tables_by_name.setdefault(name, JobTable())

@@ -1,4 +1,4 @@
-"""Limits of topics in a ``Book``: setting them, and choosing what has room."""
+"""Limits of topics in a ``JobTable``: setting them, and choosing what has room."""
 
 from __future__ import annotations
 
@@ -7,97 +7,101 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tidewheel.core.model import ClaimRequest
-from tidewheel.core.topic_limits import HeldBack, LimitsOrigin, TopicLimits
-from tidewheel.stores.enqueue import check_limited_topics
+from tidewheel.core.topic_limits import BlockedTopic, LimitsOrigin, TopicLimits
+from tidewheel.stores.bounds import MAX_BLOCKED_TOPICS
 from tidewheel.stores.limit_check import (
-    WHOLE,
+    WHOLE_TOPIC,
     Candidate,
-    Line,
-    Offer,
-    Rooms,
-    held_back,
-    merge,
-    meters_after,
-    wish_of,
+    LimitCheck,
+    LimitKey,
+    TopicChoice,
+    advance_meters,
+    check_limited_topic_count,
+    explain_block,
+    max_jobs_from_topic,
+    merge_choices,
 )
-from tidewheel.stores.memory.job_rows import Job, JobHeap
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import MAX_HELD_BACK
+from tidewheel.stores.memory.job_rows import JobHeap, JobRow
+from tidewheel.stores.memory.job_table import JobTable
 
 Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
 
 
-def set_limits(book: Book, topic: str, limits: TopicLimits | None, now: int) -> bool:
+def set_limits(book: JobTable, topic: str, limits: TopicLimits | None, now: int) -> bool:
     before = book.limits.get(topic)
     if limits is None:
         book.limits.pop(topic, None)
     elif limits.origin is LimitsOrigin.CODE and before is not None and before.origin is LimitsOrigin.OPERATOR:
         return False
     else:
-        check_limited_topics(len(book.limits.keys() | {topic}))
+        check_limited_topic_count(len(book.limits.keys() | {topic}))
         book.limits[topic] = limits
-        for name, meter in book.meters.items():
-            rate = limits.rate if name[1:] == WHOLE else limits.key_rate
+        for name, meter in book.rate_meters.items():
+            rate = limits.rate if name[1:] == WHOLE_TOPIC else limits.key_rate
             if name[0] == topic and rate is not None:
-                book.meters[name] = min(meter, rate.furthest(now))
+                book.rate_meters[name] = min(meter, rate.max_meter(now))
     book.ready_topics.add(topic)
     return True
 
 
-def choose(book: Book, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[list[Job], int | None, bool]:
+def choose_jobs(
+    book: JobTable, request: ClaimRequest, lanes: Lanes, now: int
+) -> tuple[list[JobRow], int | None, bool]:
     """The best jobs of topics without limits and of what has room in the others, best first.
 
     And when a rate that refused something lets the next job start, and whether more ``free`` might mean more
     jobs. All due jobs are looked at here, however many.
     """
     topics = {topic for topic, _ in lanes if not book.paused_until(topic, now)}
-    plain = _plain(
+    plain = _unlimited_jobs(
         request, {lane: ready for lane, ready in lanes.items() if lane[0] in topics - book.limits.keys()}
     )
-    offers: list[Offer] = []
+    offers: list[TopicChoice] = []
     jobs = {job.number: job for job in plain}
     for topic in sorted(topics & book.limits.keys()):
         limits = book.limits[topic]
-        wish = wish_of(request, topic, limits)
+        wish = max_jobs_from_topic(request, topic, limits)
         due = {job.number: job for (of, _), ready in lanes.items() if of == topic for job in ready}
         if wish < 0 or not due:
             continue
-        meters, heads = _Meters(book, topic), _Heads(book, topic)
-        rooms = Rooms(limits, now, _running(book, topic), meters.read, heads.heads)
+        meters, heads = _Meters(book, topic), _KeyHeads(book, topic)
+        rooms = LimitCheck(limits, now, _running(book, topic), meters.read, heads.heads)
         taken = rooms.choose(sorted(map(_candidate, due.values())), wish)
-        offers.append(Offer(limits, taken, rooms.due))
+        offers.append(TopicChoice(limits, taken, rooms.next_start_at))
         jobs |= due
-    numbers, room_at, kept_back = merge(request, [(-job.priority, job.number) for job in plain], offers)
+    numbers, room_at, kept_back = merge_choices(
+        request, [(-job.priority, job.number) for job in plain], offers
+    )
     return [jobs[number] for number in numbers], room_at, kept_back
 
 
-def find_held_back(book: Book, now: int) -> list[HeldBack]:
-    found: list[HeldBack] = []
+def find_blocked_topics(book: JobTable, now: int) -> list[BlockedTopic]:
+    found: list[BlockedTopic] = []
     looked = 0
     for topic, limits in sorted(book.limits.items()):
         due = [job for ready in book.ready.get(topic, {}).values() for job in ready]
         if not due or book.paused_until(topic, now):
             continue
         looked += 1
-        if looked > MAX_HELD_BACK:
+        if looked > MAX_BLOCKED_TOPICS:
             break
         meters, running = _Meters(book, topic), _running(book, topic)
-        rooms = Rooms(limits, now, running, meters.read, _Heads(book, topic).heads)
+        rooms = LimitCheck(limits, now, running, meters.read, _KeyHeads(book, topic).heads)
         if rooms.choose(sorted(map(_candidate, due)), 1):
             continue
         first = min(due, key=_candidate)
         candidate = _candidate(first)
-        of_key = running[candidate.line] if candidate.line is not None else 0
+        of_key = running[candidate.key] if candidate.key is not None else 0
         numbers = (running.total(), of_key)
-        found.append(held_back(topic, limits, now, candidate, first.run_at, numbers, meters.read))
+        found.append(explain_block(topic, limits, now, candidate, first.run_at, numbers, meters.read))
     return found
 
 
-def _plain(request: ClaimRequest, lanes: Lanes) -> list[Job]:
+def _unlimited_jobs(request: ClaimRequest, lanes: Lanes) -> list[JobRow]:
     """The best jobs of lanes without limits, left where they are."""
     room = dict(request.topic_limits)
-    best: list[Job] = []
+    best: list[JobRow] = []
     for job in sorted((job for ready in lanes.values() for job in ready), key=_candidate):
         if len(best) == request.limit:
             break
@@ -108,49 +112,49 @@ def _plain(request: ClaimRequest, lanes: Lanes) -> list[Job]:
     return best
 
 
-def start(book: Book, job: Job, now: int) -> None:
+def advance_job_meters(book: JobTable, job: JobRow, now: int) -> None:
     """A job was granted by a claim: let the meters of its topic know."""
     if (limits := book.limits.get(job.topic)) is not None:
         meters = _Meters(book, job.topic)
-        for line, meter in meters_after(limits, _candidate(job).line, meters.read, now):
-            book.meters[job.topic, *line] = meter
+        for line, meter in advance_meters(limits, _candidate(job).key, meters.read, now):
+            book.rate_meters[job.topic, *line] = meter
 
 
-def forget_meters(book: Book, limit: int, now: int) -> None:
+def remove_idle_meters(book: JobTable, limit: int, now: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
     for topic in [topic for topic, until in book.pauses.items() if until <= now]:
         del book.pauses[topic]
-    over = [name for name, meter in book.meters.items() if meter <= now][:limit]
+    over = [name for name, meter in book.rate_meters.items() if meter <= now][:limit]
     for name in over:
-        del book.meters[name]
+        del book.rate_meters[name]
 
 
-def _candidate(job: Job) -> Candidate:
+def _candidate(job: JobRow) -> Candidate:
     return Candidate(-job.priority, job.number, job.tenant, job.limit_key)
 
 
-def _running(book: Book, topic: str) -> Counter[Line]:
+def _running(book: JobTable, topic: str) -> Counter[LimitKey]:
     return Counter((job.tenant, job.limit_key or "") for job in book.leases if job.topic == topic)
 
 
 class _Meters:
     """The meters of one topic."""
 
-    def __init__(self, book: Book, topic: str) -> None:
+    def __init__(self, book: JobTable, topic: str) -> None:
         self._book = book
         self._topic = topic
 
-    def read(self, line: Line = WHOLE) -> int:
-        return self._book.meters.get((self._topic, *line), 0)
+    def read(self, line: LimitKey = WHOLE_TOPIC) -> int:
+        return self._book.rate_meters.get((self._topic, *line), 0)
 
 
-class _Heads:
+class _KeyHeads:
     """Who is first in each line of one topic."""
 
-    def __init__(self, book: Book, topic: str) -> None:
+    def __init__(self, book: JobTable, topic: str) -> None:
         self._book = book
         self._topic = topic
-        self._firsts: dict[Line, int] | None = None
+        self._firsts: dict[LimitKey, int] | None = None
 
     def heads(self, candidate: Candidate) -> bool:
         if self._firsts is None:
@@ -160,8 +164,8 @@ class _Heads:
             # A delayed job that was never granted joins the line when it is due.
             again = (job for job in itertools.chain(book.waiting, book.blocked) if job.reserves)
             for job in itertools.chain(*due, again, book.leases):
-                line = _candidate(job).line
+                line = _candidate(job).key
                 if job.topic == self._topic and line is not None:
                     self._firsts[line] = min(job.number, self._firsts.get(line, job.number))
-        line = candidate.line
+        line = candidate.key
         return line is None or self._firsts[line] == candidate.number

@@ -1,4 +1,4 @@
-"""Jobs on their way from a ``Book`` to another store, and into one."""
+"""Jobs on their way from a ``JobTable`` to another store, and into one."""
 
 from __future__ import annotations
 
@@ -9,61 +9,65 @@ from uuid import UUID
 from msgspec import structs
 
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
-from tidewheel.core.full_job import WholeJob, whole
+from tidewheel.core.full_job import FullJob, make_full_job
 from tidewheel.core.model import FailureOrigin, KeyLifetime
+from tidewheel.stores.bounds import MAX_EXPORT_BYTES
 from tidewheel.stores.memory import dependencies
 from tidewheel.stores.memory.job_queries import record as recorded
-from tidewheel.stores.memory.job_rows import Job
-from tidewheel.stores.memory.job_table import Book
-from tidewheel.stores.protocol import MAX_WHOLE_BYTES
-from tidewheel.stores.transfer import cut, key_name, to_place, were_placed
+from tidewheel.stores.memory.job_rows import JobRow
+from tidewheel.stores.memory.job_table import JobTable
+from tidewheel.stores.transfer import key_name, limit_page_bytes, mark_imported, select_new_jobs
 
 
-def whole_jobs(book: Book, limit: int, before: int | None) -> list[WholeJob]:
-    return cut([_whole(book, job) for job in islice(book.newest_first(before), limit)], MAX_WHOLE_BYTES)
+def export_jobs(book: JobTable, limit: int, before: int | None) -> list[FullJob]:
+    return limit_page_bytes(
+        [_export_job(book, job) for job in islice(book.newest_first(before), limit)], MAX_EXPORT_BYTES
+    )
 
 
-def _whole(book: Book, job: Job) -> WholeJob:
+def _export_job(book: JobTable, job: JobRow) -> FullJob:
     # Databases keep whole microseconds.
     record = structs.replace(
-        recorded(book, job), timeout=_exact(job.timeout), lease_seconds=_exact(job.lease_seconds)
+        recorded(book, job),
+        timeout=_exact_microseconds(job.timeout),
+        lease_seconds=_exact_microseconds(job.lease_seconds),
     )
-    return whole(
+    return make_full_job(
         record,
         job.progress,
         key_until=None if job.key is None else job.key_until,
         expires_at=job.expires_at,
-        retention=_exact(job.retention),
-        retention_failed=_exact(job.retention_failed),
+        retention=_exact_microseconds(job.retention),
+        retention_failed=_exact_microseconds(job.retention_failed),
         suspect=job.suspect,
         counts_if_lost=job.counts_if_lost,
         buried=job.origin is FailureOrigin.BURIED,
     )
 
 
-def _exact(seconds: float | None) -> float | None:
+def _exact_microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds_to_microseconds(seconds) / MICROSECONDS
 
 
-def place(book: Book, jobs: Sequence[WholeJob], now: int) -> list[bool]:
+def import_jobs(book: JobTable, jobs: Sequence[FullJob], now: int) -> list[bool]:
     names = [key_name(job) for job in jobs]
     taken = {name: book.keys[name].id for name in names if name is not None and name in book.keys}
     numbers: dict[int, UUID] = {}
     for job in jobs:
         if (other := book.find_number(job.record.number, None)) is not None:
             numbers[other.number] = other.id
-    placed = to_place(jobs, book.jobs.keys(), numbers, taken)
+    placed = select_new_jobs(jobs, book.jobs.keys(), numbers, taken)
     for job in placed:
-        book.place(_job(job), now)
+        book.import_job(_import_row(job), now)
     for job in placed:
-        dependencies.place(book, book.jobs[job.record.id])
-    dependencies.release(book, now)
-    return were_placed(jobs, placed)
+        dependencies.import_dependencies(book, book.jobs[job.record.id])
+    dependencies.release_dependents(book, now)
+    return mark_imported(jobs, placed)
 
 
-def _job(job: WholeJob) -> Job:
+def _import_row(job: FullJob) -> JobRow:
     record = job.record
-    return Job(
+    return JobRow(
         id=record.id,
         number=record.number,
         tenant=record.tenant,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from tidewheel.core.conditions import Condition, Field
-from tidewheel.core.model import Shown, State
-from tidewheel.stores.condition_sql import Dialect, to_sql
-from tidewheel.stores.protocol import SUMMARY_LENGTH
-from tidewheel.stores.sql_files import Queries
+from tidewheel.core.model import DerivedState, State
+from tidewheel.stores.bounds import MAX_SUMMARY_LENGTH
+from tidewheel.stores.condition_sql import ConditionDialect, condition_to_sql
+from tidewheel.stores.sql_files import SqlFile
 
-_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/job_queries.sql")
 
 _STATES: Final = {
     State.PENDING: "j.state < 2",
@@ -20,14 +20,14 @@ _STATES: Final = {
     State.COMPLETED: "j.state = 3",
     State.FAILED: "j.state = 4",
     State.CANCELLED: "j.state = 5",
-    Shown.DELAYED: "j.state = 0 AND j.blocked = 0 AND j.run_at > {now}",
-    Shown.RETRYING: "j.attempt > 0 AND j.state < 2",
-    Shown.BLOCKED: "j.blocked > 0 AND j.state = 0",
-    Shown.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
+    DerivedState.DELAYED: "j.state = 0 AND j.blocked = 0 AND j.run_at > {now}",
+    DerivedState.RETRYING: "j.attempt > 0 AND j.state < 2",
+    DerivedState.BLOCKED: "j.blocked > 0 AND j.state = 0",
+    DerivedState.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
 }
 
 
-class Words(Dialect):
+class PostgresDialect(ConditionDialect):
     """Of statements on unfinished or finished jobs: tables leave out columns that mean nothing there."""
 
     collation = ' COLLATE "C"'
@@ -51,33 +51,33 @@ class Words(Dialect):
     def contains(self, column: str, value: str) -> str:
         return f"strpos({column}, {value}) > 0"
 
-    def state(self, state: State | Shown) -> str:
-        if self._finished and isinstance(state, Shown):
+    def state(self, state: State | DerivedState) -> str:
+        if self._finished and isinstance(state, DerivedState):
             return "false"
         condition = _STATES[state]
         return condition.replace("{now}", self.number(self._now)) if "{now}" in condition else condition
 
-    def holds_text(self, text: str, *, in_payload: bool) -> str:
+    def any_error_contains(self, text: str, *, in_payload: bool) -> str:
         parts = [_sql["in_summary"], _sql["in_attempts"]]
         wanted = self.text(text)
         if in_payload:
             parts.insert(0, _sql["in_payload"].replace("{bytes}", self._add(text.encode(), "bytea")))
         return f"coalesce({' OR '.join(parts)}, false)".replace("{text}", wanted)
 
-    def last_error_holds(self, text: str) -> str:
+    def last_error_contains(self, text: str) -> str:
         parts = [_sql["in_summary"], _sql["in_last_attempt"]]
         words = f"coalesce({' OR '.join(parts)}, false)".replace("{text}", self.text(text))
-        return words.replace("{length}", str(SUMMARY_LENGTH))
+        return words.replace("{length}", str(MAX_SUMMARY_LENGTH))
 
 
-class WordsOfAll(Words):
+class AllJobsDialect(PostgresDialect):
     """Of statements on the views of all jobs, which have every column."""
 
     def column(self, field: Field) -> str:
         return f"j.{field}"
 
 
-class Views(WordsOfAll):
+class VisibilityConditions(AllJobsDialect):
     """For the function ``meets_condition``: values are a JSON array, the time is its own."""
 
     def __init__(self) -> None:
@@ -88,13 +88,13 @@ class Views(WordsOfAll):
         self._values.append(value)
         return f"($2 ->> {len(self._values) - 1})::{kind}"
 
-    def state(self, state: State | Shown) -> str:
+    def state(self, state: State | DerivedState) -> str:
         return _STATES[state].replace("{now}", "$3")
 
     @classmethod
-    def of(cls, condition: Condition | None) -> tuple[str | None, str | None]:
+    def to_sql(cls, condition: Condition | None) -> tuple[str | None, str | None]:
         """A condition on columns as its text and its values; None is no condition."""
         if condition is None:
             return None, None
         words = cls()
-        return to_sql(condition, words), json.dumps(words._values)
+        return condition_to_sql(condition, words), json.dumps(words._values)

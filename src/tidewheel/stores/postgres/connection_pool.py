@@ -13,18 +13,18 @@ from typing import Any, Final
 
 import asyncpg
 
-ACQUIRE_SECONDS: Final = 10.0
+ACQUIRE_TIMEOUT_SECONDS: Final = 10.0
 """How long to wait for a connection when all are lent."""
-RESTING_SECONDS: Final = 60.0
+MAX_IDLE_SECONDS: Final = 60.0
 """A connection nobody has needed for so long is closed: the server keeps a process for each."""
 
 
-class Connections:
+class ConnectionPool:
     """Made when they are needed, up to ``most``; the one used last is lent first, so that others can rest."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], most: int) -> None:
         self._connect = connect
-        self._most = most
+        self._max_size = most
         self._number = 0  # lent, resting or being made
         self._lent: set[Any] = set()
         self._resting: list[tuple[Any, float]] = []  # with the time since when, by the loop's clock
@@ -33,9 +33,9 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
 
-    async def lend(self) -> Any:
+    async def acquire(self) -> Any:
         """One to give back. Raises what connecting raises, or ``TimeoutError`` when none comes free."""
-        deadline = asyncio.get_running_loop().time() + ACQUIRE_SECONDS
+        deadline = asyncio.get_running_loop().time() + ACQUIRE_TIMEOUT_SECONDS
         while not self._closing:
             while self._resting:
                 connection, _ = self._resting.pop()
@@ -43,29 +43,29 @@ class Connections:
                     self._lent.add(connection)
                     return connection
                 self._number -= 1
-            if self._number < self._most:
+            if self._number < self._max_size:
                 return await self._make()
             if (connection := await self._wait_for_one(deadline)) is not None:
                 return connection
         raise asyncpg.InterfaceError("the connections are being closed")
 
-    def give_back(self, connection: Any) -> None:
+    def release(self, connection: Any) -> None:
         if self._closing:
             connection.terminate()
         if connection.is_closed():
             self._lent.discard(connection)
             self._number -= 1
-            self._pass_on(None)  # whoever waits may make another one
-        elif not self._pass_on(connection):
+            self._hand_to_waiter(None)  # whoever waits may make another one
+        elif not self._hand_to_waiter(connection):
             self._lent.discard(connection)
             loop = asyncio.get_running_loop()
             self._resting.append((connection, loop.time()))
             if self._timer is None:
-                self._timer = loop.call_later(RESTING_SECONDS, self._close_rested)
+                self._timer = loop.call_later(MAX_IDLE_SECONDS, self._close_rested)
         if not self._lent:
             self._all_back.set()
 
-    def doubt(self, since: float) -> None:
+    def close_resting_since(self, since: float) -> None:
         """One of them has been silent since then. Close those that have rested for longer.
 
         When the other end has vanished they are all dead, and each would be found out by another long wait.
@@ -79,7 +79,7 @@ class Connections:
     async def close(self, seconds: float) -> None:
         """Wait so long for those that are lent, then close all, politely where there is time for it."""
         self._closing = True
-        while self._pass_on(None):
+        while self._hand_to_waiter(None):
             pass
         if self._timer is not None:
             self._timer.cancel()
@@ -102,7 +102,7 @@ class Connections:
             connection = await self._connect()
         except BaseException:  # also when cancelled: somebody else may make one instead
             self._number -= 1
-            self._pass_on(None)
+            self._hand_to_waiter(None)
             raise
         self._lent.add(connection)
         return connection
@@ -117,12 +117,12 @@ class Connections:
         except BaseException:
             if turn.done() and not turn.cancelled():  # it was our turn, but we are gone
                 if (connection := turn.result()) is None:
-                    self._pass_on(None)
+                    self._hand_to_waiter(None)
                 else:
-                    self.give_back(connection)
+                    self.release(connection)
             raise
 
-    def _pass_on(self, connection: Any) -> bool:
+    def _hand_to_waiter(self, connection: Any) -> bool:
         """To whoever has waited longest. Not through the resting ones: others might be quicker."""
         while self._waiting:
             turn = self._waiting.popleft()
@@ -134,7 +134,7 @@ class Connections:
     def _close_rested(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        rested = loop.time() - RESTING_SECONDS
+        rested = loop.time() - MAX_IDLE_SECONDS
         while self._resting and self._resting[0][1] <= rested:
             connection, _ = self._resting.pop(0)
             connection.terminate()

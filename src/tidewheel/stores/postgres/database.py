@@ -13,10 +13,15 @@ import asyncpg
 
 from tidewheel.core.clock import Clock, SystemClock
 from tidewheel.errors import ConfigurationError, NotOpen, StoreUnavailable, UsedAfterFork
-from tidewheel.stores.postgres.connection_pool import Connections
-from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate, translate_first
+from tidewheel.stores.postgres.connection_pool import ConnectionPool
+from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate_connect_error, translate_error
 from tidewheel.stores.postgres.location import MOST_CONNECTIONS, Location
-from tidewheel.stores.postgres.tenant_scope import ROLE_LOOK, SNAPSHOT, naming, scope
+from tidewheel.stores.postgres.tenant_scope import (
+    INSPECT_ROLE,
+    SNAPSHOT,
+    set_tenant_statement,
+    tenant_transaction,
+)
 
 MINIMUM_VERSION: Final = 15
 CONNECT_SECONDS: Final = 10.0
@@ -26,18 +31,18 @@ SERVER_SECONDS: Final = 25.0
 """When the server gives up: a little earlier, so that what became of the statement is known."""
 LOCK_SECONDS: Final = 10.0
 """How long to wait for a lock; the functions of the schema say the same for themselves."""
-TYPES: Final = (
+LOAD_TYPES_STATEMENT: Final = (
     "SELECT NULL::uuid[], NULL::text[], NULL::bigint[], NULL::integer[], NULL::smallint[], NULL::boolean[],"
     " NULL::bytea[], NULL::double precision[], ARRAY[ROW (1)]"
 )
 """Every type of ours that the driver does not know by itself."""
-SILENT_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 1.0
 """Who gave up after so long has met a silence, and not only changed its mind."""
 CLOSE_SECONDS: Final = 2.0
 """How long to say goodbye to the server."""
-SPOILED: Final = (asyncpg.InternalClientError, asyncpg.ReadOnlySQLTransactionError)
+UNUSABLE_CONNECTION_ERRORS: Final = (asyncpg.InternalClientError, asyncpg.ReadOnlySQLTransactionError)
 """After these a connection is of no use: out of step with its server, or to one that is a standby by now."""
-CONFLICT_TRIES: Final = 3
+MAX_CONFLICT_RETRIES: Final = 3
 CONFLICTS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 Record = Any
@@ -74,15 +79,15 @@ class Database(Statements):
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self.location = location
-        self.where = f"PostgreSQL at {location.shown}"
+        self.description = f"PostgreSQL at {location.shown}"
         self.schema = f'"{location.schema}"'
         self.pooled = False  # a pooler sits between us and the server: no session state, no LISTEN
-        self.secured = False  # there is row-level security
-        self.scoped = False  # and it holds our role: every verb has to say whose rows it means
+        self.has_row_level_security = False  # there is row-level security
+        self.sees_one_tenant = False  # and it holds our role: every verb has to say whose rows it means
         self.version = ""
         self._clock = None if isinstance(clock, SystemClock) else clock
-        self._connections: Connections | None = None
-        self._lent: Connections | None = None  # to handlers, for transactions of their own
+        self._connections: ConnectionPool | None = None
+        self._handler_connections: ConnectionPool | None = None  # to handlers, for transactions of their own
         self._process = 0
         self._qualified: dict[str, str] = {}
 
@@ -98,7 +103,7 @@ class Database(Statements):
         return text
 
     @property
-    def foreign(self) -> bool:
+    def forked(self) -> bool:
         """Opened by the process this one was forked from: its connections are not ours to use or close."""
         return self._process not in (0, os.getpid())
 
@@ -112,20 +117,20 @@ class Database(Statements):
             self.pooled = True  # as long as it is not known better
             connection = await self.connect()
             try:
-                await self._look(connection)
+                await self._inspect_server(connection)
             finally:
                 await connection.close(timeout=CONNECT_SECONDS)
         except (*DRIVER_ERRORS, ValueError) as error:  # ValueError: what the driver says to a bad URL
-            raise translate_first(error, self.where) from error
-        self._connections = Connections(self.connect, self.location.connections)
-        self._lent = Connections(self._connect_as_is, MOST_CONNECTIONS)
+            raise translate_connect_error(error, self.description) from error
+        self._connections = ConnectionPool(self.connect, self.location.connections)
+        self._handler_connections = ConnectionPool(self._connect_unconfigured, MOST_CONNECTIONS)
         self._process = os.getpid()
 
     async def close(self) -> None:
-        for connections in (self._connections, self._lent):
+        for connections in (self._connections, self._handler_connections):
             if connections is not None:
                 await connections.close(CLOSE_SECONDS)
-        self._connections = self._lent = None
+        self._connections = self._handler_connections = None
 
     async def connect(self) -> Any:
         """A connection of one's own, set up like all others."""
@@ -137,7 +142,7 @@ class Database(Statements):
             raise
         return connection
 
-    async def _connect_as_is(self) -> Any:
+    async def _connect_unconfigured(self) -> Any:
         """With the settings the server has for this user: for statements that are not ours."""
         arguments = self._arguments()
         arguments["server_settings"] = {"application_name": f"{self.application_name} transaction"}
@@ -165,7 +170,7 @@ class Database(Statements):
             # The driver looks up types it has not met, and changes a setting meanwhile. In one transaction it
             # changes it back on the same connection.
             async with connection.transaction():
-                await connection.fetch(TYPES)
+                await connection.fetch(LOAD_TYPES_STATEMENT)
         if not self.pooled:
             await connection.execute(
                 f"SET statement_timeout = {int(SERVER_SECONDS * 1000)};"
@@ -179,7 +184,7 @@ class Database(Statements):
                 "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"
             )
 
-    async def _look(self, connection: Any) -> None:
+    async def _inspect_server(self, connection: Any) -> None:
         process, version, encoding, isolation = await connection.fetchrow(
             "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_encoding'),"
             " current_setting('default_transaction_isolation')"
@@ -187,68 +192,73 @@ class Database(Statements):
         self.version = version
         if connection.get_server_version().major < MINIMUM_VERSION:
             raise ConfigurationError(
-                f"{self.where} is version {version}; Tidewheel needs {MINIMUM_VERSION} or newer"
+                f"{self.description} is version {version}; Tidewheel needs {MINIMUM_VERSION} or newer"
             )
         if encoding != "UTF8":
             raise ConfigurationError(
-                f"{self.where} has the encoding {encoding}; payloads need a database with the encoding UTF8"
+                f"{self.description} has the encoding {encoding}; payloads need a database with the encoding "
+                "UTF8"
             )
-        await self.look_at_role(connection)
+        await self.inspect_role(connection)
         # A pooler answers with a process of its own making.
         self.pooled = connection.get_server_pid() != process
         if self.pooled and isolation != "read committed":
             raise ConfigurationError(
-                f"{self.where} makes transactions {isolation} by default, which behind a pooler cannot be "
+                f"{self.description} makes transactions {isolation} by default, which behind a pooler cannot "
+                "be "
                 "changed for a session; ALTER ROLE … SET default_transaction_isolation = 'read committed'"
             )
 
-    async def look_at_role(self, connection: Any) -> None:
+    async def inspect_role(self, connection: Any) -> None:
         """Find out whether row-level security holds us."""
-        self.secured, self.scoped = await connection.fetchrow(ROLE_LOOK, f"{self.schema}.jobs")
+        self.has_row_level_security, self.sees_one_tenant = await connection.fetchrow(
+            INSPECT_ROLE, f"{self.schema}.jobs"
+        )
 
     # -- statements -------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """A connection for some statements. What goes wrong on it comes out in our words."""
-        connections = self._usable(self._connections)
+        connections = self._check_open(self._connections)
         try:
-            connection = await connections.lend()
+            connection = await connections.acquire()
             lent_at = asyncio.get_running_loop().time()
             try:
                 yield connection
-            except (asyncio.CancelledError, TimeoutError, *SPOILED):
+            except (asyncio.CancelledError, TimeoutError, *UNUSABLE_CONNECTION_ERRORS):
                 # Whoever gave up waiting must not wait again for the server to confirm it: the keeper gives
                 # up in time to stop its handlers. And a connection the driver is confused about is of no use.
                 connection.terminate()
-                if asyncio.get_running_loop().time() - lent_at >= SILENT_SECONDS:
-                    connections.doubt(lent_at)
+                if asyncio.get_running_loop().time() - lent_at >= SILENCE_SECONDS:
+                    connections.close_resting_since(lent_at)
                 raise
             finally:
-                connections.give_back(connection)
+                connections.release(connection)
         except DRIVER_ERRORS as error:
-            raise translate(error, self.where) from error
+            raise translate_error(error, self.description) from error
 
-    def _usable(self, connections: Connections | None) -> Connections:
+    def _check_open(self, connections: ConnectionPool | None) -> ConnectionPool:
         if connections is None:
-            raise NotOpen(f"the store {self.where} is not open")
-        if self.foreign:
+            raise NotOpen(f"the store {self.description} is not open")
+        if self.forked:
             raise UsedAfterFork(
-                f"the store {self.where} was opened by process {self._process}; open one in each process"
+                f"the store {self.description} was opened by process {self._process}; open one in each "
+                "process"
             )
         return connections
 
-    async def lend(self) -> Any:
-        """A connection for a handler's own transaction; ``take_back`` ends that."""
+    async def acquire_for_handler(self) -> Any:
+        """A connection for a handler's own transaction; ``release_from_handler`` ends that."""
         try:
-            return await self._usable(self._lent).lend()
+            return await self._check_open(self._handler_connections).acquire()
         except DRIVER_ERRORS as error:
-            raise translate(error, self.where) from error
+            raise translate_error(error, self.description) from error
 
-    def take_back(self, connection: Any) -> None:
+    def release_from_handler(self, connection: Any) -> None:
         """One that was lent, to be lent again unless it is closed."""
-        if self._lent is not None:
-            self._lent.give_back(connection)
+        if self._handler_connections is not None:
+            self._handler_connections.release(connection)
         else:
             connection.terminate()
 
@@ -257,15 +267,15 @@ class Database(Statements):
         """A connection inside one transaction that only reads: one snapshot for all its statements."""
         async with self.connection() as connection:
             transaction = (
-                scope(connection, tenant, SNAPSHOT)
-                if self.scoped
+                tenant_transaction(connection, tenant, SNAPSHOT)
+                if self.sees_one_tenant
                 else connection.transaction(isolation="repeatable_read", readonly=True)
             )
             async with transaction:
                 yield connection
 
     async def fetch_for(self, tenant: str | None, statement: str, *arguments: Any) -> list[Record]:
-        if not self.scoped:
+        if not self.sees_one_tenant:
             return await self.fetch(statement, *arguments)
         [rows] = await self.fetch_for_each(statement, [(tenant, arguments)])
         return rows
@@ -274,32 +284,32 @@ class Database(Statements):
         self, statement: str, calls: Sequence[tuple[str | None, tuple[Any, ...]]]
     ) -> list[list[Record]]:
         """The same statement for several tenants, each with arguments of its own, in one transaction."""
-        tries = CONFLICT_TRIES
+        tries = MAX_CONFLICT_RETRIES
         while True:
             answers = []
             named = calls[0][0]
             try:
-                async with self.connection() as connection, scope(connection, named):
+                async with self.connection() as connection, tenant_transaction(connection, named):
                     for tenant, values in calls:
                         if tenant != named:
-                            await connection.execute(naming(tenant))
+                            await connection.execute(set_tenant_statement(tenant))
                             named = tenant
                         answers.append(await connection.fetch(self.qualify(statement), *values))
                 return answers  # only now: before it was committed there was no answer
             except StoreUnavailable as error:
-                tries = self.tries_left(tries, error)
+                tries = self.can_retry(tries, error)
 
     async def _run(self, how: str, statement: str, arguments: tuple[Any, ...]) -> Any:
         """One statement in a transaction of its own."""
-        tries = CONFLICT_TRIES
+        tries = MAX_CONFLICT_RETRIES
         while True:
             try:
                 async with self.connection() as connection:
                     return await getattr(connection, how)(self.qualify(statement), *arguments)
             except StoreUnavailable as error:
-                tries = self.tries_left(tries, error)
+                tries = self.can_retry(tries, error)
 
-    def tries_left(self, tries: int, error: StoreUnavailable) -> int:
+    def can_retry(self, tries: int, error: StoreUnavailable) -> int:
         """What was rolled back for somebody else's sake can be done again: nothing of it happened."""
         if tries == 1 or not isinstance(error.__cause__, CONFLICTS):
             raise error
@@ -325,4 +335,4 @@ class OnConnection(Statements):
         try:
             return await getattr(self._connection, how)(self._database.qualify(statement), *arguments)
         except DRIVER_ERRORS as error:
-            raise translate(error, self._database.where) from error
+            raise translate_error(error, self._database.description) from error

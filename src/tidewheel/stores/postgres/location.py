@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from tidewheel.core.urls import shown_url
+from tidewheel.core.urls import redact_url
 from tidewheel.errors import ConfigurationError
 
 _OPTIONS: Final = ("schema", "connections")
@@ -40,7 +40,7 @@ def parse_url(url: str) -> Location:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigurationError(f"{shown_url(url)!r} is no URL: {error}") from None
+        raise ConfigurationError(f"{redact_url(url)!r} is no URL: {error}") from None
     _check_escapes(parts)
     options = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in options if name in _OPTIONS}

@@ -1,8 +1,9 @@
 """Background work in bounded transactions: release dependents, roll up counters, prune finished jobs.
 
-``Releasing`` continues with the dependents of ended jobs if one transaction was not enough. ``Folding`` adds
-up appended counter rows: the store that appends them does it, after about 5,000 jobs, so that statistics stay
-cheap to read. ``prune`` removes finished jobs past their retention; a transaction looks at up to 20,000.
+``DeferredReleases`` continues with the dependents of ended jobs if one transaction was not enough.
+``CounterRollup`` adds up appended counter rows: the store that appends them does it, after about 5,000 jobs,
+so that statistics stay cheap to read. ``prune`` removes finished jobs past their retention; a transaction
+looks at up to 20,000.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from typing import Final
 from tidewheel.core.clock import seconds_to_microseconds
 from tidewheel.core.model import State
 from tidewheel.errors import TidewheelError
+from tidewheel.stores.bounds import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
 from tidewheel.stores.postgres import dependencies
 from tidewheel.stores.postgres.database import Database
-from tidewheel.stores.postgres.dependencies import Freed
+from tidewheel.stores.postgres.dependencies import ReleaseResult
 from tidewheel.stores.postgres.row_mapping import STATES
-from tidewheel.stores.postgres.wakeups import ANYWHERE
-from tidewheel.stores.protocol import LANE_MINUTES_KEPT_SECONDS, MINUTES_KEPT_SECONDS
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.postgres.wakeups import ANY_NUMBER
+from tidewheel.stores.sql_files import SqlFile
 
-RELEASES_A_RESCUE: Final = 10
-MOST_RELEASES: Final = 1000
+RELEASES_PER_RESCUE: Final = 10
+MAX_RELEASES: Final = 1000
 """Transactions in which a rescue, or who has ended a job, goes on with those that waited for it."""
 
 _log = logging.getLogger("tidewheel.postgres")
 
 
-class Releasing:
+class DeferredReleases:
     """What one store does about it. ``ready`` and ``finished`` tell those who wait for either."""
 
     def __init__(
@@ -45,83 +46,84 @@ class Releasing:
         if self._task is not None:
             self._task.cancel()  # the next rescue goes on
 
-    def after(self, freed: Freed) -> None:
+    def schedule(self, freed: ReleaseResult) -> None:
         """Of jobs that waited for those that ended. Nobody waits for what is left to do about them."""
-        self._ready(dict.fromkeys(freed.topics, ANYWHERE))
-        if freed.unfinished and self._task is None and not self._database.scoped:
-            self._task = asyncio.create_task(self._quietly())
+        self._ready(dict.fromkeys(freed.topics, ANY_NUMBER))
+        if freed.unfinished and self._task is None and not self._database.sees_one_tenant:
+            self._task = asyncio.create_task(self._run_in_background())
 
-    async def done(self) -> None:
+    async def wait(self) -> None:
         """Wait for what is under way."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def go_on(self, most: int) -> bool:
+    async def run(self, most: int) -> bool:
         """In so many transactions; whether there is more to do."""
-        if self._database.scoped:
+        if self._database.sees_one_tenant:
             return False  # who sees one tenant leaves it to those who see all
         for _ in range(most):
-            freed = await dependencies.go_on(self._database)
-            self._ready(dict.fromkeys(freed.topics, ANYWHERE))
+            freed = await dependencies.release_dependents(self._database)
+            self._ready(dict.fromkeys(freed.topics, ANY_NUMBER))
             if not freed.unfinished:
                 return False
             self._finished()
         return True
 
-    async def _quietly(self) -> None:
+    async def _run_in_background(self) -> None:
         try:
-            await self.go_on(MOST_RELEASES)
+            await self.run(MAX_RELEASES)
         except TidewheelError as error:
             _log.debug("jobs that wait for others were left to the next rescue: %s", error)
         finally:
             self._task = None
 
 
-FOLD_AFTER: Final = 5_000
-"""Jobs this store has written, each write counted as ``WRITE_COUNTS`` more, after which it adds up what was
-appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in 10 ms."""
-WRITE_COUNTS: Final = 10
+ROLLUP_AFTER_JOBS: Final = 5_000
+"""Jobs this store has written, each write counted as ``ROLLUP_WEIGHT_OF_WRITE`` more, after which it adds up
+what was appended to the counters. A job of a lane of its own is a row, and statistics read a few thousand in
+10 ms."""
+ROLLUP_WEIGHT_OF_WRITE: Final = 10
 
-_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")
 
 
-class Folding:
+class CounterRollup:
     """What one store does about it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._unfolded = 0
-        self.under_way: asyncio.Task[None] | None = None
+        self._written_since_rollup = 0
+        self.running: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        if self.under_way is not None:
-            self.under_way.cancel()  # whoever writes next adds up all
+        if self.running is not None:
+            self.running.cancel()  # whoever writes next adds up all
 
-    def wrote(self, jobs: int) -> None:
+    def count_written(self, jobs: int) -> None:
         """So many jobs, in one write."""
-        self._unfolded += jobs + WRITE_COUNTS
-        if self._unfolded >= FOLD_AFTER and self.under_way is None:
-            self._unfolded = 0
-            if not self._database.scoped:  # who sees one tenant leaves it to those who see all
-                self.under_way = asyncio.create_task(self._quietly())
+        self._written_since_rollup += jobs + ROLLUP_WEIGHT_OF_WRITE
+        if self._written_since_rollup >= ROLLUP_AFTER_JOBS and self.running is None:
+            self._written_since_rollup = 0
+            if not self._database.sees_one_tenant:  # who sees one tenant leaves it to those who see all
+                self.running = asyncio.create_task(self._run_in_background())
 
-    async def fold(self) -> None:
+    async def run(self) -> None:
         await self._database.fetch(_sql["roll_up_counters"])
 
-    async def _quietly(self) -> None:
+    async def _run_in_background(self) -> None:
         try:
-            await self.fold()
+            await self.run()
         except TidewheelError as error:
             _log.debug("counters were not added up: %s", error)  # the next one adds up all
         finally:
-            self.under_way = None
+            self.running = None
 
 
-PRUNE_LOOKED: Final = 20_000
+MAX_SCANNED_PER_PRUNE: Final = 20_000
 """Jobs one transaction looks at, most of which may have been requeued or deleted before."""
-PRUNE_ROUNDS: Final = 10
+MAX_PRUNE_ROUNDS: Final = 10
 """Transactions of that kind in a call, as long as none of them found a job to remove."""
-PRUNES_TOGETHER: Final = 20
+PRUNES_PER_CLEANUP: Final = 20
 """While every call removes ``limit`` jobs, documents, meters and counters are tidied up in every twentieth.
 
 Vanished workers are removed by each call: they are listed, and other stores do the same.
@@ -132,8 +134,8 @@ async def prune(database: Database, limit: int, now: int) -> dict[State, int]:
     """How many of each state were removed."""
     kept = seconds_to_microseconds(MINUTES_KEPT_SECONDS)
     of_lanes = seconds_to_microseconds(LANE_MINUTES_KEPT_SECONDS)
-    for _ in range(PRUNE_ROUNDS):
-        rows = await database.fetch(_sql["prune"], now, limit, PRUNE_LOOKED, kept, of_lanes)
+    for _ in range(MAX_PRUNE_ROUNDS):
+        rows = await database.fetch(_sql["prune"], now, limit, MAX_SCANNED_PER_PRUNE, kept, of_lanes)
         pruned = {STATES[state]: n for state, n in rows if state is not None}
         if pruned or not rows:
             break  # otherwise all that it looked at had gone before, and there is more

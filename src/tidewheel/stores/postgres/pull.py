@@ -8,21 +8,22 @@ from typing import Final
 from uuid import UUID
 
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
-from tidewheel.core.model import URGENT_ABOVE, Head, JobRecord, Lease, TopicDepth, Verdict
+from tidewheel.core.model import URGENT_ABOVE, ActionResult, JobRecord, Lease, TopicHead
+from tidewheel.core.reports import TopicDepth
+from tidewheel.stores.bounds import MAX_COUNT, MAX_SCANNED_JOBS
 from tidewheel.stores.postgres.database import Database, Record
-from tidewheel.stores.postgres.dependencies import Freed
+from tidewheel.stores.postgres.dependencies import ReleaseResult
 from tidewheel.stores.postgres.row_mapping import full_record
-from tidewheel.stores.postgres.settlements import in_order
-from tidewheel.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.postgres.settlements import unique_leases_by_id
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST, summarise_error
 
-_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
-_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")
+_read_sql = SqlFile("tidewheel.stores.postgres", "sql/job_queries.sql")
 
-FEW_JOBS: Final = 1000
+MAX_SCANNED_OF_TENANT: Final = 1000
 """So many unfinished jobs of a tenant are looked at one by one."""
-GREATEST_NUMBER: Final = 2**63 - 1
+MAX_INTEGER: Final = 2**63 - 1
 
 # As ``get`` shows it, in the same statement: meanwhile nobody can take the job away.
 _peek: Final = _sql["first_job_of_topic"] + _read_sql["get"].replace(
@@ -33,7 +34,7 @@ _peek: Final = _sql["first_job_of_topic"] + _read_sql["get"].replace(
 
 
 async def touch(database: Database, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
-    ordered = in_order(leases)
+    ordered = unique_leases_by_id(leases)
     rows = await database.fetch(
         _sql["touch"],
         database.now,
@@ -46,7 +47,7 @@ async def touch(database: Database, leases: Sequence[Lease], lease_seconds: floa
 
 
 async def kick(database: Database, topic: str, limit: int, tenant: str | None, *, failed_only: bool) -> int:
-    values = (database.now, topic, limit, MAX_LOOKED_AT, tenant, failed_only)
+    values = (database.now, topic, limit, MAX_SCANNED_JOBS, tenant, failed_only)
     [row] = await database.fetch_for(tenant, _sql["kick"], *values)
     return int(row[0])
 
@@ -57,30 +58,34 @@ async def change(database: Database, verb: str, job_ids: Sequence[UUID], tenant:
 
 
 async def take_back(
-    database: Database, job_ids: Sequence[UUID], tenant: str | None, freed: Freed
-) -> tuple[list[Verdict], list[str]]:
+    database: Database, job_ids: Sequence[UUID], tenant: str | None, freed: ReleaseResult
+) -> tuple[list[ActionResult], list[str]]:
     """A verdict for each, and the topics of those that are ready again."""
     summary = summarise_error(CANCELLED_ON_REQUEST)
     values = (database.now, list(job_ids), tenant, summary)
-    rows = sorted(freed.told(await database.fetch_for(tenant, _sql["take_back"], *values)), key=itemgetter(0))
-    return [Verdict(verdict) for _, verdict, _ in rows], [topic for _, _, topic in rows if topic is not None]
+    rows = sorted(
+        freed.split_rows(await database.fetch_for(tenant, _sql["take_back"], *values)), key=itemgetter(0)
+    )
+    return [ActionResult(verdict) for _, verdict, _ in rows], [
+        topic for _, _, topic in rows if topic is not None
+    ]
 
 
 async def job_ids(database: Database, numbers: Sequence[int], tenant: str | None) -> list[UUID | None]:
-    asked = [number if 0 < number <= GREATEST_NUMBER else 0 for number in numbers]  # no job has number 0
+    asked = [number if 0 < number <= MAX_INTEGER else 0 for number in numbers]  # no job has number 0
     rows = await database.fetch_for(tenant, _read_sql["job_ids"], asked, tenant)
     return [row[0] for row in rows]
 
 
-async def peek(database: Database, topic: str, head: Head, tenant: str | None) -> JobRecord | None:
-    values = (topic, tenant, database.now, head.value, FEW_JOBS, MAX_LOOKED_AT)
+async def peek(database: Database, topic: str, head: TopicHead, tenant: str | None) -> JobRecord | None:
+    values = (topic, tenant, database.now, head.value, MAX_SCANNED_OF_TENANT, MAX_SCANNED_JOBS)
     rows = await database.fetch_for(tenant, _peek, *values)
     return full_record(rows[0]) if rows else None
 
 
 async def depths(database: Database, topics: Sequence[str] | None, tenant: str | None) -> list[TopicDepth]:
     wanted = None if topics is None else list(topics)
-    values = (database.now, wanted, tenant, URGENT_ABOVE, COUNT_LIMIT, MAX_LOOKED_AT)
+    values = (database.now, wanted, tenant, URGENT_ABOVE, MAX_COUNT, MAX_SCANNED_JOBS)
     [(names, ready, delayed, running, failed, urgent, paused, until)] = await database.fetch_for(
         tenant, _sql["topic_depths"], *values
     )
@@ -95,7 +100,7 @@ async def depths(database: Database, topics: Sequence[str] | None, tenant: str |
             delayed=delayed[place],
             running=running[place],
             failed=failed[place],
-            urgent=min(urgent[place], COUNT_LIMIT),
+            urgent=min(urgent[place], MAX_COUNT),
             paused_until=pauses.get(topic),
         )
     if topics is None:

@@ -14,44 +14,54 @@ from operator import add
 from typing import Any, Final
 
 from tidewheel.core.clock import seconds_to_microseconds
-from tidewheel.core.conditions import asked
-from tidewheel.core.model import Distribution, JobFilter, JobRecord, MinuteStats, State, Stats, TopicStats
-from tidewheel.core.reports import Failures, LaneDurations, RepeatGroup, Repeats, TaskStats
+from tidewheel.core.conditions import unindexed_condition
+from tidewheel.core.model import JobFilter, JobRecord, State
+from tidewheel.core.reports import (
+    Distribution,
+    DuplicateJobGroup,
+    DuplicateJobs,
+    FailureGroups,
+    LaneDurations,
+    MinuteStats,
+    Stats,
+    TaskStats,
+    TopicStats,
+)
+from tidewheel.stores.bounds import (
+    LANE_MINUTES_KEPT_SECONDS,
+    MAX_COMPARED_PAYLOAD_BYTES,
+    MAX_SCANNED_JOBS,
+    MINUTES_KEPT_SECONDS,
+    TREND_BUCKETS,
+)
 from tidewheel.stores.postgres import job_queries
 from tidewheel.stores.postgres.database import Database, Record
-from tidewheel.stores.postgres.job_queries import Search
-from tidewheel.stores.postgres.query_plan import Selecting
+from tidewheel.stores.postgres.job_queries import JobSearch
+from tidewheel.stores.postgres.query_plan import QueryPlanner
 from tidewheel.stores.postgres.row_mapping import record
-from tidewheel.stores.protocol import (
-    COMPARED_PAYLOAD_BYTES,
-    LANE_MINUTES_KEPT_SECONDS,
-    MAX_LOOKED_AT,
-    MINUTES_KEPT_SECONDS,
-    TREND_PARTS,
-)
 from tidewheel.stores.reports import (
-    Alike,
-    Failed,
-    FailureGroups,
-    Happened,
+    DuplicateGroup,
+    FailedJobs,
+    FailureGrouper,
+    LaneEvents,
     LaneName,
     add_series,
-    between_others,
-    found_repeats,
-    summarise,
+    group_duplicates,
+    has_tenant_index,
+    lanes_with_series,
+    select_lanes,
+    summarise_buckets,
     summarise_lanes,
-    told_lanes,
-    with_series,
 )
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 
-_sql = Queries("tidewheel.stores.postgres", "sql/reports.sql")
-_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/reports.sql")
+_read_sql = SqlFile("tidewheel.stores.postgres", "sql/job_queries.sql")
 _longest_running = _sql["longest_running"].replace("{columns}", _read_sql["columns"])
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _ReportQuery:
     """One transaction of one moment, whose statements are found by name."""
 
     database: Database
@@ -69,40 +79,40 @@ class _Asking:
 
 
 @asynccontextmanager
-async def _asking(database: Database, tenant: str | None) -> AsyncIterator[_Asking]:
+async def _report_query(database: Database, tenant: str | None) -> AsyncIterator[_ReportQuery]:
     async with database.transaction(tenant) as connection:
         now = await connection.fetchval(database.qualify(_sql["begin_snapshot"]), database.now)
-        yield _Asking(database, connection, int(now))
+        yield _ReportQuery(database, connection, int(now))
 
 
 async def lanes(database: Database, window_seconds: float, tenant: str | None) -> list[TaskStats]:
-    async with _asking(database, tenant) as asking:
+    async with _report_query(database, tenant) as asking:
         counts = await _lane_counts(asking, tenant)
         if tenant is not None:
-            return told_lanes(counts, None)
+            return select_lanes(counts, None)
         since = asking.now - seconds_to_microseconds(min(window_seconds, LANE_MINUTES_KEPT_SECONDS))
         happened = {
-            (topic, task): Happened(*numbers)
+            (topic, task): LaneEvents(*numbers)
             for topic, task, *numbers in await asking.fetch("lane_events", since, asking.now)
         }
-        found = told_lanes(counts, happened)
-        minutes: dict[LaneName, dict[int, Happened]] = {}
-        if wanted := with_series(found):
+        found = select_lanes(counts, happened)
+        minutes: dict[LaneName, dict[int, LaneEvents]] = {}
+        if wanted := lanes_with_series(found):
             rows = await asking.fetch(
                 "lane_minutes", since, asking.now, *map(list, zip(*wanted, strict=True))
             )
             for topic, task, *columns in rows:
                 minutes[topic, task] = {
-                    minute: Happened(*events) for minute, *events in zip(*columns, strict=True)
+                    minute: LaneEvents(*events) for minute, *events in zip(*columns, strict=True)
                 }
     return add_series(found, minutes)
 
 
-async def _lane_counts(asking: _Asking, tenant: str | None) -> dict[LaneName, TaskStats]:
+async def _lane_counts(asking: _ReportQuery, tenant: str | None) -> dict[LaneName, TaskStats]:
     [columns] = await asking.fetch("lane_counts", asking.now, tenant)
     late: dict[LaneName, int] = {}
     if any(columns["o_waiting"]):
-        rows = await asking.fetch("unpromoted_by_lane", asking.now, tenant, MAX_LOOKED_AT)
+        rows = await asking.fetch("unpromoted_by_lane", asking.now, tenant, MAX_SCANNED_JOBS)
         late = {(topic, task): n for topic, task, n in rows}
     return {
         (topic, task): TaskStats(topic, task, waiting + ready, ready + late.get((topic, task), 0), *others)
@@ -111,54 +121,54 @@ async def _lane_counts(asking: _Asking, tenant: str | None) -> dict[LaneName, Ta
 
 
 async def durations(database: Database, tenant: str | None) -> list[LaneDurations]:
-    name = "durations_of_tenant" if between_others(tenant) else "durations"
-    async with _asking(database, tenant) as asking:
-        rows = await asking.fetch(name, tenant, MAX_LOOKED_AT)
+    name = "durations_of_tenant" if has_tenant_index(tenant) else "durations"
+    async with _report_query(database, tenant) as asking:
+        rows = await asking.fetch(name, tenant, MAX_SCANNED_JOBS)
     return summarise_lanes({(topic, task): (runs, waits) for topic, task, runs, waits in rows})
 
 
-async def find_failures(
+async def failures(
     database: Database, where: JobFilter, *, window_seconds: float, limit: int
-) -> Failures:
+) -> FailureGroups:
     where = replace(where, state=State.FAILED)
     window = seconds_to_microseconds(window_seconds)
     async with database.transaction(where.tenant) as connection:
-        now = await job_queries.pin(database, connection)
-        if (condition := asked(where)) is not None:  # it may take a search
-            search = Search(database, connection, where, condition, now)
-            found = await search.find(limit=MAX_LOOKED_AT, cursor=None, offset=0)
+        now = await job_queries.begin_snapshot(database, connection)
+        if (condition := unindexed_condition(where)) is not None:  # it may take a search
+            search = JobSearch(database, connection, where, condition, now)
+            found = await search.find(limit=MAX_SCANNED_JOBS, cursor=None, offset=0)
             numbers, further = found.numbers, found.cursor is not None
         else:
-            selection = await Selecting(database, connection, where, now).select(MAX_LOOKED_AT + 1)
-            numbers = await selection.numbers(MAX_LOOKED_AT + 1, None)
-            further = len(numbers) > MAX_LOOKED_AT
-        asking = _Asking(database, connection, now)
-        rows = await asking.fetch("failures", numbers[:MAX_LOOKED_AT], now - window, TREND_PARTS, window)
-        groups = FailureGroups([Failed._make(row) for row in rows], limit)
+            selection = await QueryPlanner(database, connection, where, now).plan(MAX_SCANNED_JOBS + 1)
+            numbers = await selection.numbers(MAX_SCANNED_JOBS + 1, None)
+            further = len(numbers) > MAX_SCANNED_JOBS
+        asking = _ReportQuery(database, connection, now)
+        rows = await asking.fetch("failures", numbers[:MAX_SCANNED_JOBS], now - window, TREND_BUCKETS, window)
+        groups = FailureGrouper([FailedJobs._make(row) for row in rows], limit)
         ids = dict(await asking.fetch("ids", groups.numbers))
-    return groups.told(ids, complete=not further)
+    return groups.to_failures(ids, complete=not further)
 
 
-async def repeats(database: Database, limit: int, tenant: str | None) -> Repeats:
-    of_all = not between_others(tenant)
+async def duplicate_jobs(database: Database, limit: int, tenant: str | None) -> DuplicateJobs:
+    of_all = not has_tenant_index(tenant)
     newest = "{newest}" if of_all else "{newest_of_tenant}"
-    async with _asking(database, tenant) as asking:
+    async with _report_query(database, tenant) as asking:
 
         async def look(name: str, *values: object) -> list[Record]:
             return await asking.run(_sql[name].replace("{newest}", newest), tenant, *values)
 
-        keyed = await look("duplicate_keys", MAX_LOOKED_AT)
+        keyed = await look("duplicate_keys", MAX_SCANNED_JOBS)
         alike = await look(
             "duplicate_payloads" if of_all else "duplicate_payloads_of_tenant",
-            MAX_LOOKED_AT,
-            COMPARED_PAYLOAD_BYTES,
+            MAX_SCANNED_JOBS,
+            MAX_COMPARED_PAYLOAD_BYTES,
         )
         [counts] = await asking.fetch("lane_counts", asking.now, tenant)
     _, _, waiting, ready, *others = counts
     pending = sum(waiting) + sum(ready)
-    return found_repeats(
-        map(_alike, keyed),
-        map(_alike, alike),
+    return group_duplicates(
+        map(_duplicate_group, keyed),
+        map(_duplicate_group, alike),
         limit,
         tenant=tenant,
         jobs=pending + sum(map(sum, others)),
@@ -166,27 +176,27 @@ async def repeats(database: Database, limit: int, tenant: str | None) -> Repeats
     )
 
 
-def _alike(row: Record) -> Alike:
+def _duplicate_group(row: Record) -> DuplicateGroup:
     number, count, tenant, topic, task, key, newest, oldest = row
-    return Alike(number, RepeatGroup(tenant, topic, task, key, count, newest, oldest))
+    return DuplicateGroup(number, DuplicateJobGroup(tenant, topic, task, key, count, newest, oldest))
 
 
 async def longest_running(database: Database, limit: int, tenant: str | None) -> list[JobRecord]:
-    async with _asking(database, tenant) as asking:
+    async with _report_query(database, tenant) as asking:
         rows = await asking.run(_longest_running, tenant, limit)
     return [record(row) for row in rows]
 
 
-_stats_sql = Queries("tidewheel.stores.postgres", "sql/statistics.sql")
+_stats_sql = SqlFile("tidewheel.stores.postgres", "sql/statistics.sql")
 
-FIRST_LOOK: Final = 1000
+FIRST_SAMPLE: Final = 1000
 """Among so many of the oldest jobs the longest wait is looked for first, if there are many lanes."""
 MAX_LEVELS: Final = 10_000
 """Looks for the oldest job, one per lane and priority; with more levels the answer is approximate."""
 MAX_STEPS: Final = 10_000
 """How many jobs that had been delayed, or are others', are passed over; with more it is approximate, too."""
 
-FEW_JOBS: Final = 20_000
+MAX_SCANNED_OF_TENANT: Final = 20_000
 """So many jobs of a tenant are looked at one by one. With more, some are near the head of each lane."""
 
 _EVENTS: Final = ("enqueued", "completed", "failed", "cancelled", "retried")  # by metric
@@ -206,7 +216,15 @@ async def topics(database: Database, tenant: str | None) -> list[TopicStats]:
 async def stats(database: Database, window_seconds: float, tenant: str | None) -> Stats:
     window = seconds_to_microseconds(min(window_seconds, MINUTES_KEPT_SECONDS))
     [row] = await database.fetch_for(
-        tenant, _stats_sql["stats"], database.now, window, tenant, FEW_JOBS, FIRST_LOOK, MAX_LEVELS, MAX_STEPS
+        tenant,
+        _stats_sql["stats"],
+        database.now,
+        window,
+        tenant,
+        MAX_SCANNED_OF_TENANT,
+        FIRST_SAMPLE,
+        MAX_LEVELS,
+        MAX_STEPS,
     )
     names, *counts = row[:7]
     paused, paused_until, delayed, oldest_due_at, *happened = row[7:]
@@ -254,5 +272,5 @@ def _minutes(columns: _Columns) -> tuple[list[MinuteStats], dict[int, Distributi
             totals[metric] += total
         else:
             series[minute][_EVENTS[metric]] += n
-    times = {metric: summarise(counts, totals[metric]) for metric, counts in buckets.items()}
+    times = {metric: summarise_buckets(counts, totals[metric]) for metric, counts in buckets.items()}
     return [MinuteStats(minute, **series[minute]) for minute in sorted(series)], times

@@ -1,7 +1,7 @@
 """Set up roles, rights and row-level security policies.
 
-``secure`` runs ``row_level_security.sql`` inside a migration. ``write_grants`` writes the statements of
-``grants.sql``, which give a role the rights to enqueue in its own transactions.
+``enable_row_level_security`` runs ``row_level_security.sql`` inside a migration. ``write_grants`` writes the
+statements of ``grants.sql``, which give a role the rights to enqueue in its own transactions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import asyncpg
 from tidewheel.errors import ConfigurationError
 from tidewheel.stores.postgres.database import Database
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 
-STEP: Final = "rls"
+SECURITY_STEP: Final = "rls"
 """What ``migrate`` calls it among its steps."""
 SCRIPT_SECONDS: Final = 3600.0
 
@@ -29,14 +29,14 @@ FROM pg_namespace n WHERE n.nspname = $1
 """
 
 
-async def is_secured(connection: Any, database: Database) -> bool:
+async def has_row_level_security(connection: Any, database: Database) -> bool:
     """Whether the schema was given row-level security, whatever became of it since."""
     return bool(await connection.fetchval(_IS_SECURED, database.location.schema))
 
 
-async def secure(connection: Any, database: Database) -> None:
+async def enable_row_level_security(connection: Any, database: Database) -> None:
     """Run the script, inside the transaction of a migration."""
-    refuse_public(database.location.schema)
+    check_not_public_schema(database.location.schema)
     role = await connection.fetchval("SELECT quote_ident(current_user)")
     try:
         # A transaction of its own inside the other, only for the sake of the question below.
@@ -45,9 +45,9 @@ async def secure(connection: Any, database: Database) -> None:
     except asyncpg.InsufficientPrivilegeError as error:
         name = await connection.fetchval("SELECT quote_ident(current_database())")
         raise ConfigurationError(
-            f"the role {role} may not set up row-level security on {database.where}: {error}; "
+            f"the role {role} may not set up row-level security on {database.description}: {error}; "
             "a superuser may, or make it possible:\n"
-            + "".join(f"    {line}\n" for line in preparations(role, database.schema, name))
+            + "".join(f"    {line}\n" for line in role_preparation_statements(role, database.schema, name))
             + "then run `tidewheel migrate --rls` again"
         ) from error
 
@@ -57,7 +57,7 @@ def security_script() -> str:
     return files("tidewheel.stores.postgres").joinpath("row_level_security.sql").read_text("utf-8")
 
 
-def refuse_public(schema: str) -> None:
+def check_not_public_schema(schema: str) -> None:
     """It takes a whole schema over."""
     if schema == "public":
         raise ConfigurationError(
@@ -66,7 +66,7 @@ def refuse_public(schema: str) -> None:
         )
 
 
-def preparations(role: str, schema: str, database: str) -> list[str]:
+def role_preparation_statements(role: str, schema: str, database: str) -> list[str]:
     """What an administrator runs once, so that ``role`` can do the rest. All names are quoted already."""
     return [
         "CREATE ROLE tidewheel_owner NOLOGIN;",
@@ -78,7 +78,7 @@ def preparations(role: str, schema: str, database: str) -> list[str]:
     ]
 
 
-_grants = Queries("tidewheel.stores.postgres", "grants.sql")
+_grants = SqlFile("tidewheel.stores.postgres", "grants.sql")
 _REPLACING: Final = """
 
 -- For on_duplicate="replace", which changes jobs that wait. Whoever does not use it does not need these two.
@@ -87,14 +87,16 @@ _AWAITING: Final = """
 
 -- For after=[…], jobs that run after others. Whoever does not use it does not need these.
 """
-MOST_BYTES: Final = 63
+MAX_ROLE_NAME_BYTES: Final = 63
 """Of a name in PostgreSQL; it cuts longer ones off, and the rights would be somebody else's."""
 
 
 def write_grants(url: str, role: str, *, rls: bool) -> str:
     """The statements as a text. ``rls``: where there is row-level security."""
-    if not 1 <= len(role.encode()) <= MOST_BYTES or "\x00" in role:
-        raise ConfigurationError(f"the role is {role!r}; its name has 1 to {MOST_BYTES} bytes and no NUL")
+    if not 1 <= len(role.encode()) <= MAX_ROLE_NAME_BYTES or "\x00" in role:
+        raise ConfigurationError(
+            f"the role is {role!r}; its name has 1 to {MAX_ROLE_NAME_BYTES} bytes and no NUL"
+        )
     if role == "public":
         raise ConfigurationError("the role is 'public', which is everybody; name the role that enqueues")
     quoted = '"' + role.replace('"', '""') + '"'

@@ -21,7 +21,7 @@ from tidewheel.core.model import (
     StepRecord,
 )
 from tidewheel.stores.postgres.database import Record
-from tidewheel.stores.terminal_errors import shown_progress
+from tidewheel.stores.terminal_errors import displayed_progress
 
 COLUMN_COUNT: Final = 30
 
@@ -69,7 +69,7 @@ def record(row: Record, **bodies: Any) -> JobRecord:
         blocked=row[22],
         cancel_requested=row[23],
         error_summary=row[24],
-        progress=shown_progress(state, reported, row[13]),
+        progress=displayed_progress(state, reported, row[13]),
         limit_key=row[29] or None,  # empty: of a limited topic, without one
         **bodies,
     )

@@ -1,10 +1,10 @@
 """Migrate the schema: numbered steps of SQL, applied in order under a lock.
 
-A step is a file ``migrations/NNNN_name.sql``, or a directory ``migrations/NNNN_name`` whose files run in the
-order of their names. ``migrate`` applies the missing steps in one transaction, so a crash leaves the old
-schema or the new one. ``write_script`` returns the same steps as a script, for teams that run their DDL
-themselves.
-``split`` cuts it into single statements, because some drivers accept only one at a time.
+A step is a file ``load_migrations/NNNN_name.sql``, or a directory ``load_migrations/NNNN_name`` whose files
+run in the order of their names. ``migrate`` applies the missing steps in one transaction, so a crash leaves
+the old schema or the new one. ``write_migration_script`` returns the same steps as a script, for teams that
+run their DDL themselves.
+``split_statements`` cuts it into single statements, because some drivers accept only one at a time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ import asyncpg
 from tidewheel.__about__ import __version__
 from tidewheel.core.clock import SystemClock
 from tidewheel.errors import SchemaTooNew, StoreError, StoreUnavailable
-from tidewheel.stores.postgres.database import CONFLICT_TRIES, Database
-from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate
+from tidewheel.stores.postgres.database import MAX_CONFLICT_RETRIES, Database
+from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.postgres.roles import STEP, is_secured, refuse_public, secure, security_script
-from tidewheel.stores.schema import Script, check_since
+from tidewheel.stores.postgres.roles import (
+    SECURITY_STEP,
+    check_not_public_schema,
+    enable_row_level_security,
+    has_row_level_security,
+    security_script,
+)
+from tidewheel.stores.schema import MigrationScript, check_version
 
 STEP_SECONDS: Final = 3600.0
 
@@ -39,7 +45,7 @@ CREATE TABLE IF NOT EXISTS schema_versions (
 
 
 @functools.cache  # every store that is opened asks for them
-def migrations() -> tuple[tuple[int, str, str], ...]:
+def load_migrations() -> tuple[tuple[int, str, str], ...]:
     """Every step as (version, name, SQL), in order."""
     return read_steps(files("tidewheel.stores.postgres") / "migrations")
 
@@ -65,12 +71,12 @@ def _script(entry: Traversable) -> str:
     return "\n".join(part.read_text("utf-8") for part in parts)
 
 
-async def missing_steps(database: Database) -> list[str]:
+async def pending_migrations(database: Database) -> list[str]:
     """The names of the steps that ``migrate`` would take."""
-    steps = migrations()
+    steps = load_migrations()
     async with database.connection() as connection:
         version = await schema_version(connection, database)
-    refuse_newer(version, steps, database)
+    check_not_newer(version, steps, database)
     return [name for number, name, _ in steps if number > version]
 
 
@@ -79,36 +85,39 @@ async def migrate(database: Database, *, rls: bool) -> list[str]:
 
     With ``rls``, row-level security is set up after it; where it was before, every step sets it up anew.
     """
-    steps = migrations()
+    steps = load_migrations()
     newest = steps[-1][0]
     async with database.connection() as connection:
         # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
         version = await schema_version(connection, database)
-        refuse_newer(version, steps, database)
+        check_not_newer(version, steps, database)
         if version == newest and not rls:
             return []
-    tries = CONFLICT_TRIES
+    tries = MAX_CONFLICT_RETRIES
     while True:
         try:
-            return await _run(database, steps, rls=rls)
+            return await _apply_migrations(database, steps, rls=rls)
         except StoreUnavailable as error:
-            tries = database.tries_left(tries, error)  # workers that go on meanwhile lock tables, too
+            tries = database.can_retry(tries, error)  # workers that go on meanwhile lock tables, too
 
 
-def refuse_newer(version: int, steps: Sequence[tuple[int, str, str]], database: Database) -> None:
+def check_not_newer(version: int, steps: Sequence[tuple[int, str, str]], database: Database) -> None:
     """An old program does not touch what it does not understand."""
     newest = steps[-1][0]
     if version > newest:
         raise SchemaTooNew(
-            f"{database.where} has schema version {version}, this Tidewheel knows {newest}; upgrade Tidewheel"
+            f"{database.description} has schema version {version}, this Tidewheel knows {newest}; upgrade "
+            "Tidewheel"
         )
 
 
-async def _run(database: Database, steps: Sequence[tuple[int, str, str]], *, rls: bool) -> list[str]:
+async def _apply_migrations(
+    database: Database, steps: Sequence[tuple[int, str, str]], *, rls: bool
+) -> list[str]:
     try:
         connection = await database.connect()
     except DRIVER_ERRORS as error:
-        raise translate(error, database.where) from error
+        raise translate_error(error, database.description) from error
     try:
         async with connection.transaction():
             # A step over a large table may take longer than any other statement may.
@@ -126,7 +135,7 @@ async def _run(database: Database, steps: Sequence[tuple[int, str, str]], *, rls
             # temporary table "jobs". The functions keep this path.
             await connection.execute(f"SET LOCAL search_path = {database.schema}, pg_temp")
             version = await schema_version(connection, database)
-            refuse_newer(version, steps, database)  # somebody else may have migrated while we waited
+            check_not_newer(version, steps, database)  # somebody else may have migrated while we waited
             if version == 0:  # else it is there, and asking for it takes rights of its own
                 await connection.execute(VERSION_TABLE)
             done = []
@@ -137,18 +146,19 @@ async def _run(database: Database, steps: Sequence[tuple[int, str, str]], *, rls
                         "INSERT INTO schema_versions (version, name) VALUES ($1, $2)", number, name
                     )
                     done.append(name)
-            if rls or (done and await is_secured(connection, database)):
-                await secure(connection, database)
-                done.append(STEP)
-        await database.look_at_role(connection)
+            if rls or (done and await has_row_level_security(connection, database)):
+                await enable_row_level_security(connection, database)
+                done.append(SECURITY_STEP)
+        await database.inspect_role(connection)
         return done
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreError(
-            f"{database.where}: {error}; migrate as a role that owns the schema or may make it, or have one "
+            f"{database.description}: {error}; migrate as a role that owns the schema or may make it, or "
+            "have one "
             "run what `tidewheel migrate --print` prints"
         ) from error
     except DRIVER_ERRORS as error:
-        raise translate(error, database.where) from error
+        raise translate_error(error, database.description) from error
     finally:
         await connection.close()
 
@@ -169,7 +179,7 @@ _TOKENS: Final = re.compile(
 )
 
 
-def split(script: str) -> list[str]:
+def split_statements(script: str) -> list[str]:
     """Without their semicolons, each with the comments above it. Comments behind a semicolon are left out."""
     statements, start = [], 0
     for token in _TOKENS.finditer(script):
@@ -179,12 +189,12 @@ def split(script: str) -> list[str]:
     return statements
 
 
-_HEAD: Final = """\
+_SCRIPT_HEADER: Final = """\
 -- Tidewheel {release}: the schema {schema} on PostgreSQL, {way}.
 -- One transaction: if anything fails, nothing has happened. To run it:  psql -v ON_ERROR_STOP=1 -f THIS_FILE
 """
 # A tool that runs this in a transaction of its own goes on in it: what is set here is set back at the end.
-_BEGINNING: Final = """\
+_SCRIPT_BEGIN: Final = """\
 DO $tidewheel$
 BEGIN
     PERFORM set_config('tidewheel.' || name, current_setting(name), true)
@@ -218,13 +228,13 @@ BEGIN
 END
 $tidewheel$;
 """
-_STEP: Final = """
+_SCRIPT_STEP: Final = """
 -- {name} {rule}
 
 {script}
 INSERT INTO schema_versions (version, name) VALUES ({number}, '{name}');
 """
-_END: Final = """
+_SCRIPT_END: Final = """
 DO $tidewheel$
 BEGIN
     PERFORM set_config(name, current_setting('tidewheel.' || name), true)
@@ -235,50 +245,53 @@ $tidewheel$;
 _WIDTH: Final = 100
 
 
-async def look_at_schema(url: str) -> tuple[int, bool]:
+async def read_schema_version(url: str) -> tuple[int, bool]:
     """The version of the schema, 0 if there is none, and whether it has row-level security."""
     database = Database(parse_url(url), SystemClock())
     await database.open()
     try:
         async with database.connection() as connection:
             version = await schema_version(connection, database)
-            refuse_newer(version, migrations(), database)
-            return version, await is_secured(connection, database)
+            check_not_newer(version, load_migrations(), database)
+            return version, await has_row_level_security(connection, database)
     finally:
         await database.close()
 
 
-def write_script(url: str, *, since: int, rls: bool) -> Script:
+def write_migration_script(url: str, *, since: int, rls: bool) -> MigrationScript:
     """From this version to the newest. Nothing is looked at; of the URL only the schema matters."""
     name = parse_url(url).schema
     schema = f'"{name}"'
     place = f"PostgreSQL, schema {name}"
-    newest = migrations()[-1][0]
-    check_since(since, newest)
-    missing = [step for step in migrations() if step[0] > since]
+    newest = load_migrations()[-1][0]
+    check_version(since, newest)
+    missing = [step for step in load_migrations() if step[0] > since]
     body = "" if since else f"\n{VERSION_TABLE};\n"
     for number, step, script in missing:
-        body += _STEP.format(name=step, rule="-" * (_WIDTH - len(step)), script=script.strip(), number=number)
+        body += _SCRIPT_STEP.format(
+            name=step, rule="-" * (_WIDTH - len(step)), script=script.strip(), number=number
+        )
     if rls:
-        refuse_public(name)
-        body += f"\n-- {STEP} {'-' * (_WIDTH - len(STEP))}\n\n{security_script().strip()}\n"
-    steps = [step for _, step, _ in missing] + [STEP] * rls
+        check_not_public_schema(name)
+        body += f"\n-- {SECURITY_STEP} {'-' * (_WIDTH - len(SECURITY_STEP))}\n\n{security_script().strip()}\n"
+    steps = [step for _, step, _ in missing] + [SECURITY_STEP] * rls
     if not steps:
         text = (
             f"-- The schema {schema} has version {newest}, the newest that Tidewheel {__version__} knows.\n"
         )
-        return Script("postgresql", place, since, newest, (), text, (), None)
-    beginning = _BEGINNING.format(schema=schema, since=since)
-    whole = beginning + body + _END
+        return MigrationScript("postgresql", place, since, newest, (), text, (), None)
+    beginning = _SCRIPT_BEGIN.format(schema=schema, since=since)
+    whole = beginning + body + _SCRIPT_END
     way = f"from version {since} to {newest}" if since else f"version {newest}, new"
-    return Script(
+    return MigrationScript(
         dialect="postgresql",
-        place=place,
-        since=since,
-        version=newest,
+        target=place,
+        from_version=since,
+        to_version=newest,
         steps=tuple(steps),
-        text=_HEAD.format(release=__version__, schema=schema, way=way) + f"BEGIN;\n\n{whole}\nCOMMIT;\n",
-        statements=tuple(split(whole)),
+        text=_SCRIPT_HEADER.format(release=__version__, schema=schema, way=way)
+        + f"BEGIN;\n\n{whole}\nCOMMIT;\n",
+        statements=tuple(split_statements(whole)),
         # Others have tables in public, and steps do not say how to be undone.
         undo=None if since or name == "public" else (f"DROP SCHEMA IF EXISTS {schema} CASCADE",),
     )

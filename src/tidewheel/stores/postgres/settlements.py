@@ -23,37 +23,43 @@ from tidewheel.core.model import (
     Settlement,
     StepRecord,
 )
-from tidewheel.stores.postgres.claims import WORDS
+from tidewheel.stores.bounds import MAX_SUMMARY_LENGTH
+from tidewheel.stores.postgres.claims import ERROR_MESSAGES
 from tidewheel.stores.postgres.database import Database, Statements
-from tidewheel.stores.postgres.dependencies import Freed
-from tidewheel.stores.postgres.leased_batches import completed, completions, is_packed
+from tidewheel.stores.postgres.dependencies import ReleaseResult
+from tidewheel.stores.postgres.leased_batches import (
+    completed_settlements,
+    completion_arguments,
+    is_batched_completion,
+)
 from tidewheel.stores.postgres.row_mapping import step_record
-from tidewheel.stores.protocol import SUMMARY_LENGTH
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.terminal_errors import summarise_error
 
-_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")
 
 # What the settle function calls the outcomes.
 _COMPLETED, _FAILED, _BURIED, _CANCELLED, _RETRIED, _RELEASED, _RELEASED_UNCOUNTED, _UNTAKEN = range(8)
 
-_Ending = tuple[int, str | None, str | None, str | None, int | None, int | None]
+_OutcomeColumns = tuple[int, str | None, str | None, str | None, int | None, int | None]
 """kind, result, error, summary, delay in microseconds, priority"""
 
 
-async def settle(database: Statements, settlements: Sequence[Settlement], freed: Freed) -> list[bool]:
+async def settle_jobs(
+    database: Statements, settlements: Sequence[Settlement], freed: ReleaseResult
+) -> list[bool]:
     """End leases; whether each was held. The first settlement of a lease counts; a second finds nothing."""
-    todo = _first_of_each(settlements)
+    todo = _first_per_lease(settlements)
     held: set[Lease] = set()
-    packed = [settlement for settlement in todo if is_packed(settlement)]
+    packed = [settlement for settlement in todo if is_batched_completion(settlement)]
     if packed:
-        done = await _complete_packed(database, packed)
+        done = await _complete_batched(database, packed)
         if len(done) == len(settlements):
             return [True] * len(done)
         held = {settlement.lease for settlement in done}
         todo = [settlement for settlement in todo if settlement.lease not in held]
     ordered = sorted(todo, key=_by_job)
-    kinds, others = _endings([settlement.outcome for settlement in ordered])
+    kinds, others = _outcome_arguments([settlement.outcome for settlement in ordered])
     rows = await database.fetch(
         _sql["settle"],
         database.now,
@@ -67,28 +73,30 @@ async def settle(database: Statements, settlements: Sequence[Settlement], freed:
             for settlement in ordered
         ],
         *others,
-        WORDS,
+        ERROR_MESSAGES,
     )
-    told = freed.told(rows)
+    told = freed.split_rows(rows)
     if len(told) == len(settlements):
         return [True] * len(told)
     held.update([ordered[row[0] - 1].lease for row in told])
-    return told_once([settlement.lease for settlement in settlements], held)
+    return held_flags_once([settlement.lease for settlement in settlements], held)
 
 
-async def _complete_packed(database: Statements, settlements: list[Settlement]) -> Sequence[Settlement]:
+async def _complete_batched(database: Statements, settlements: list[Settlement]) -> Sequence[Settlement]:
     settlements.sort(key=_by_fence)
     results = [_text(settlement.outcome.result) for settlement in settlements]  # type: ignore[union-attr]
-    rows = await database.fetch(_sql["complete_batched"], database.now, *completions(settlements, results))
-    return completed(settlements, rows)
+    rows = await database.fetch(
+        _sql["complete_batched"], database.now, *completion_arguments(settlements, results)
+    )
+    return completed_settlements(settlements, rows)
 
 
-def answers_of(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+def held_flags(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
     """Whether each lease held."""
     return [lease in held for lease in leases]
 
 
-def told_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
+def held_flags_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
     """Whether each lease held; of equal ones only the first is told so."""
     left = set(held)
     answers = []
@@ -98,7 +106,7 @@ def told_once(leases: Sequence[Lease], held: set[Lease]) -> list[bool]:
     return answers
 
 
-def _first_of_each(settlements: Sequence[Settlement]) -> Collection[Settlement]:
+def _first_per_lease(settlements: Sequence[Settlement]) -> Collection[Settlement]:
     if len({settlement.lease.fence for settlement in settlements}) == len(settlements):
         return settlements  # nearly always, and told without comparing leases
     first: dict[Lease, Settlement] = {}
@@ -107,7 +115,7 @@ def _first_of_each(settlements: Sequence[Settlement]) -> Collection[Settlement]:
     return first.values()
 
 
-def _endings(outcomes: list[Outcome]) -> tuple[list[int], list[Sequence[Any] | None]]:
+def _outcome_arguments(outcomes: list[Outcome]) -> tuple[list[int], list[Sequence[Any] | None]]:
     """The kinds, a single one where it is that of all; and the other columns.
 
     What none of them has is not sent; of completed jobs there is little to say.
@@ -115,7 +123,7 @@ def _endings(outcomes: list[Outcome]) -> tuple[list[int], list[Sequence[Any] | N
     if all([type(outcome) is Completed for outcome in outcomes]):  # noqa: C419 - twice as fast as a generator
         results = [_text(outcome.result) for outcome in outcomes]  # type: ignore[union-attr]
         return [_COMPLETED], [_sent(results), None, None, None, None]
-    kinds, *others = zip(*[_ending(outcome) for outcome in outcomes], strict=True)
+    kinds, *others = zip(*[_outcome_columns(outcome) for outcome in outcomes], strict=True)
     return list(kinds), [_sent(column) for column in others]
 
 
@@ -123,10 +131,10 @@ def _sent(column: Sequence[Any]) -> Sequence[Any] | None:
     return None if column.count(None) == len(column) else column
 
 
-async def settled(database: Database, settlements: Sequence[Settlement]) -> set[Lease]:
+async def find_settled(database: Database, settlements: Sequence[Settlement]) -> set[Lease]:
     """Those of these leases that were ended by just these settlements."""
     leases = [settlement.lease for settlement in settlements]
-    endings = [_ending(settlement.outcome) for settlement in settlements]
+    endings = [_outcome_columns(settlement.outcome) for settlement in settlements]
     rows = await database.fetch(
         _sql["find_settled"],
         [lease.job_id for lease in leases],
@@ -137,26 +145,28 @@ async def settled(database: Database, settlements: Sequence[Settlement]) -> set[
     return {leases[row[0] - 1] for row in rows}
 
 
-async def extend(database: Database, leases: Sequence[Lease], lease_seconds: float) -> set[Lease]:
-    return await _held(database, _sql["extend"], in_order(leases), seconds_to_microseconds(lease_seconds))
+async def extend_leases(database: Database, leases: Sequence[Lease], lease_seconds: float) -> set[Lease]:
+    return await _run_under_leases(
+        database, _sql["extend"], unique_leases_by_id(leases), seconds_to_microseconds(lease_seconds)
+    )
 
 
-async def start(
+async def mark_started(
     database: Database, leases: Sequence[Lease], run_seconds: Sequence[float], *, alone: bool
 ) -> set[Lease]:
-    ordered = in_order(leases)
+    ordered = unique_leases_by_id(leases)
     ago: dict[Lease, float] = {}
     for lease, seconds in zip(leases, run_seconds or [0.0] * len(leases), strict=True):
         ago.setdefault(lease, seconds)
     run_us = [seconds_to_microseconds(ago[lease]) for lease in ordered]
-    return await _held(database, _sql["mark_started"], ordered, run_us, alone)
+    return await _run_under_leases(database, _sql["mark_started"], ordered, run_us, alone)
 
 
 async def cancel_requests(database: Database, leases: Sequence[Lease]) -> set[Lease]:
-    return await _held(database, _sql["cancel_requests"], in_order(leases))
+    return await _run_under_leases(database, _sql["cancel_requests"], unique_leases_by_id(leases))
 
 
-async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
+async def save_reports(database: Statements, reports: Sequence[Report]) -> set[Lease]:
     # Later reports of one job overrule earlier ones; a function that saw both would keep either. Of steps all
     # are kept.
     merged: dict[Lease, Report] = {}
@@ -169,11 +179,11 @@ async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
             merged[item.lease] = Report(
                 item.lease, item.progress or before.progress, checkpoint, run_seconds=before.run_seconds
             )
-    ordered = in_order(merged)
+    ordered = unique_leases_by_id(merged)
     progress = [merged[lease].progress for lease in ordered]
     places = {lease: place for place, lease in enumerate(ordered, 1)}
     steps = [(places[item.lease], item.step) for item in reports if item.step is not None]
-    return await _held(
+    return await _run_under_leases(
         database,
         _sql["save_reports"],
         ordered,
@@ -189,7 +199,7 @@ async def report(database: Statements, reports: Sequence[Report]) -> set[Lease]:
     )
 
 
-async def steps(database: Database, lease: Lease) -> tuple[StepRecord, ...] | None:
+async def finished_steps(database: Database, lease: Lease) -> tuple[StepRecord, ...] | None:
     """None when the lease does not hold."""
     row = await database.fetchrow(_sql["finished_steps"], database.now, lease.job_id, lease.fence)
     if row is None:
@@ -203,19 +213,21 @@ _by_id = operator.attrgetter("job_id.bytes")
 _by_fence = operator.attrgetter("lease.fence")
 
 
-def in_order(leases: Sequence[Lease] | dict[Lease, Any]) -> list[Lease]:
+def unique_leases_by_id(leases: Sequence[Lease] | dict[Lease, Any]) -> list[Lease]:
     """Each lease once, by id."""
     return sorted(dict.fromkeys(leases), key=_by_id)
 
 
-async def _held(database: Statements, statement: str, leases: list[Lease], *more: Any) -> set[Lease]:
+async def _run_under_leases(
+    database: Statements, statement: str, leases: list[Lease], *more: Any
+) -> set[Lease]:
     rows = await database.fetch(
         statement, database.now, [lease.job_id for lease in leases], [lease.fence for lease in leases], *more
     )
     return {leases[row[0] - 1] for row in rows}
 
 
-def _ending(outcome: Outcome) -> _Ending:
+def _outcome_columns(outcome: Outcome) -> _OutcomeColumns:
     match outcome:
         case Completed(result):
             return _COMPLETED, _text(result), None, None, None, None
@@ -240,7 +252,7 @@ def _text(body: bytes | None) -> str | None:
 
 def _summary(error: JobError) -> str:
     # Text here cannot hold a NUL; an outcome that can never be written would hold up all others.
-    return summarise_error(error).replace("\0", "\\x00")[:SUMMARY_LENGTH]
+    return summarise_error(error).replace("\0", "\\x00")[:MAX_SUMMARY_LENGTH]
 
 
 def _json(error: JobError) -> str:

@@ -13,8 +13,9 @@ import msgspec
 
 from tidewheel.core.clock import Clock, SystemClock
 from tidewheel.core.clock_guard import ClockGuard
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.model import (
+    ActionResult,
     Claim,
     Claimed,
     ClaimRequest,
@@ -22,7 +23,6 @@ from tidewheel.core.model import (
     Dependents,
     Document,
     Enqueued,
-    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -31,23 +31,37 @@ from tidewheel.core.model import (
     Page,
     Released,
     Report,
-    Rescued,
     RescuedJob,
+    RescueResult,
     Retried,
     Settlement,
     State,
-    Stats,
     StepRecord,
-    TopicDepth,
-    TopicStats,
-    Verdict,
+    TopicHead,
     WorkerRecord,
 )
-from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.core.reports import (
+    DuplicateJobs,
+    FailureGroups,
+    HealthFinding,
+    LaneDurations,
+    Stats,
+    TaskStats,
+    TopicDepth,
+    TopicStats,
+)
+from tidewheel.core.topic_limits import BlockedTopic, TopicLimits
 from tidewheel.errors import LeaseLost, StoreUnavailable
-from tidewheel.stores.documents import check_documents, could_be
-from tidewheel.stores.external_transaction import Untold, places_of
+from tidewheel.stores.bounds import (
+    MAX_BATCH,
+    MAX_DEPENDENTS,
+    MAX_ENQUEUE_BATCH,
+    MAX_GROUPS,
+    StoreLimits,
+    check_batch,
+)
+from tidewheel.stores.documents import check_documents, is_valid_document_id
+from tidewheel.stores.external_transaction import UncommittedEnqueue, lowest_numbers_by_topic
 from tidewheel.stores.postgres import (
     dependencies,
     health,
@@ -66,47 +80,34 @@ from tidewheel.stores.postgres import (
 from tidewheel.stores.postgres import (
     settlements as settlement_writes,
 )
-from tidewheel.stores.postgres.claims import WORDS, Claimer
+from tidewheel.stores.postgres.claims import ERROR_MESSAGES, Claimer
 from tidewheel.stores.postgres.database import Database
-from tidewheel.stores.postgres.dependencies import Freed
-from tidewheel.stores.postgres.enqueue import Writer
-from tidewheel.stores.postgres.handler_transaction import LentTransaction
+from tidewheel.stores.postgres.dependencies import ReleaseResult
+from tidewheel.stores.postgres.enqueue import EnqueueBatcher
+from tidewheel.stores.postgres.handler_transaction import PostgresHandlerTransaction
 from tidewheel.stores.postgres.location import parse_url
 from tidewheel.stores.postgres.maintenance import (
-    PRUNES_TOGETHER,
-    RELEASES_A_RESCUE,
-    Folding,
-    Releasing,
+    PRUNES_PER_CLEANUP,
+    RELEASES_PER_RESCUE,
+    CounterRollup,
+    DeferredReleases,
     prune,
 )
-from tidewheel.stores.postgres.schema import migrate, missing_steps
-from tidewheel.stores.postgres.settlements import answers_of
-from tidewheel.stores.postgres.wakeups import ANYWHERE, Herald, Hint, Listener, Notifier
-from tidewheel.stores.protocol import (
-    MAX_BATCH,
-    MAX_DEPENDENTS,
-    MAX_ENQUEUE_BATCH,
-    MAX_GROUPS,
-    OnRescued,
-    StoreLimits,
-    Wakeups,
-)
-from tidewheel.stores.sql_files import Queries
-from tidewheel.stores.terminal_errors import (
-    CANCELLED_ON_REQUEST,
-    check_batch,
-    summarise_error,
-    tell_rescued,
-)
-from tidewheel.stores.transfer import were_placed
+from tidewheel.stores.postgres.schema import migrate, pending_migrations
+from tidewheel.stores.postgres.settlements import held_flags
+from tidewheel.stores.postgres.wakeups import ANY_NUMBER, CommitWatcher, Listener, Notifier, ReadyHint
+from tidewheel.stores.protocol import OnRescued, Wakeups
+from tidewheel.stores.sql_files import SqlFile
+from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST, notify_rescued, summarise_error
+from tidewheel.stores.transfer import mark_imported
 from tidewheel.stores.wakeups import WakeupHub
 
-MOST_UNSURE: Final = 20_000
+MAX_UNCERTAIN_SETTLEMENTS: Final = 20_000
 """Settlements without an answer that are remembered."""
 
-_WAITING_AGAIN: Final = frozenset({Retried, Released})
+_RETURNED_OUTCOMES: Final = frozenset({Retried, Released})
 
-_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 
@@ -121,31 +122,35 @@ class PostgresStore:
         self._hub = WakeupHub()
         self._notifier = Notifier(self._database)
         self._guard = ClockGuard(self._clock)
-        self._claimer = Claimer(self._database, self._tell_rescued, self._notifier.room, self._guard)
-        self._writer = Writer(self._database, self._limits, self._written)
-        self._listener = Listener(self._database, self._notifier.sender, self._heard)
-        self._unsure: dict[Lease, None] = {}  # settled without an answer: the next one must be looked up
-        self._herald = Herald(self._database, self._ready)
-        self._prunes = 0
-        self._folding = Folding(self._database)
+        self._claimer = Claimer(
+            self._database, self._tell_rescued, self._notifier.change_freed_slots, self._guard
+        )
+        self._writer = EnqueueBatcher(self._database, self._limits, self._after_enqueue)
+        self._listener = Listener(self._database, self._notifier.sender, self._handle_hint)
+        self._uncertain_settlements: dict[
+            Lease, None
+        ] = {}  # settled without an answer: the next one must be looked up
+        self._commit_watcher = CommitWatcher(self._database, self._notify_ready)
+        self._prune_count = 0
+        self._counter_rollup = CounterRollup(self._database)
         self.on_rescued: OnRescued | None = None
-        self._releasing = Releasing(self._database, self._ready, self._finished)
+        self._deferred_releases = DeferredReleases(self._database, self._notify_ready, self._notify_finished)
 
     # -- life -------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         await self._database.open()
-        self._herald.open()
+        self._commit_watcher.open()
 
     async def close(self) -> None:
-        if self._database.foreign:
+        if self._database.forked:
             return  # tasks and connections of the parent, which goes on using them
         await self._listener.close()
         await self._writer.close()
-        self._herald.close()
+        self._commit_watcher.close()
         await self._notifier.close()
-        self._folding.close()
-        self._releasing.close()
+        self._counter_rollup.close()
+        self._deferred_releases.close()
         await self._database.close()
 
     def sibling(self) -> PostgresStore:
@@ -156,11 +161,11 @@ class PostgresStore:
     async def migrate(self, *, rls: bool = False) -> list[str]:
         return await migrate(self._database, rls=rls)
 
-    async def missing_steps(self) -> list[str]:
-        return await missing_steps(self._database)
+    async def pending_migrations(self) -> list[str]:
+        return await pending_migrations(self._database)
 
     async def check(self) -> list[str]:
-        return await health.check(self._database)
+        return await health.check_integrity(self._database)
 
     async def now(self) -> int:
         return int(await self._database.fetchval(_sql["now"], self._database.now))
@@ -173,12 +178,12 @@ class PostgresStore:
             "connection": "pooled" if self._database.pooled else "direct",
         }
 
-    async def ailments(self) -> list[Ailment]:
-        return await health.ailments(self._database)
+    async def health(self) -> list[HealthFinding]:
+        return await health.find_health_problems(self._database)
 
     @property
-    def deaf(self) -> bool:
-        return self._listener.deaf
+    def notifications_down(self) -> bool:
+        return self._listener.notifications_down
 
     @property
     def clock_step_seconds(self) -> float:
@@ -193,30 +198,32 @@ class PostgresStore:
     async def claim(self, request: ClaimRequest) -> Claim:
         claim = await self._claimer.claim(request)
         if claim.jobs:
-            self._folding.wrote(len(claim.jobs))
+            self._counter_rollup.count_written(len(claim.jobs))
         return claim
 
-    async def grant(
+    async def claim_job(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
-        await self._tend()
-        claimed = await self._claimer.grant(job_id, tenant, worker, lease_seconds)
+        await self._run_maintenance()
+        claimed = await self._claimer.claim_job(job_id, tenant, worker, lease_seconds)
         if claimed is not None:
-            self._folding.wrote(1)
+            self._counter_rollup.count_written(1)
         return claimed
 
-    async def start(
+    async def mark_started(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        return answers_of(
-            leases, await settlement_writes.start(self._database, leases, run_seconds, alone=alone)
+        return held_flags(
+            leases, await settlement_writes.mark_started(self._database, leases, run_seconds, alone=alone)
         )
 
     async def extend(self, leases: Sequence[Lease], lease_seconds: float) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
-        held = await settlement_writes.extend(self._database, leases, lease_seconds) if leases else set()
-        return answers_of(leases, held)
+        held = (
+            await settlement_writes.extend_leases(self._database, leases, lease_seconds) if leases else set()
+        )
+        return held_flags(leases, held)
 
     async def touch(self, leases: Sequence[Lease], lease_seconds: float) -> list[float | None]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -226,46 +233,56 @@ class PostgresStore:
         check_batch("settlements", len(settlements), MAX_BATCH)
         if not settlements:
             return []
-        freed = Freed()
+        freed = ReleaseResult()
         try:
-            answers = await settlement_writes.settle(self._database, settlements, freed)
-            if self._unsure and not all(answers):
-                answers = await self._look_up(settlements, answers)
+            answers = await settlement_writes.settle_jobs(self._database, settlements, freed)
+            if self._uncertain_settlements and not all(answers):
+                answers = await self._confirm_settlements(settlements, answers)
         except (StoreUnavailable, asyncio.CancelledError):
             # The reply may have been lost after the commit. The caller will try again, and must not be told
             # then that somebody else has taken the job.
-            self._unsure.update(dict.fromkeys([settlement.lease for settlement in settlements]))
-            while len(self._unsure) > MOST_UNSURE:  # given up by their workers long ago
-                del self._unsure[next(iter(self._unsure))]
+            self._uncertain_settlements.update(
+                dict.fromkeys([settlement.lease for settlement in settlements])
+            )
+            while (
+                len(self._uncertain_settlements) > MAX_UNCERTAIN_SETTLEMENTS
+            ):  # given up by their workers long ago
+                del self._uncertain_settlements[next(iter(self._uncertain_settlements))]
             raise
-        if self._unsure:
+        if self._uncertain_settlements:
             for settlement in settlements:
-                self._unsure.pop(settlement.lease, None)
-        self._settled(settlements, answers, freed)
+                self._uncertain_settlements.pop(settlement.lease, None)
+        self._after_settle(settlements, answers, freed)
         return answers
 
-    async def _look_up(self, settlements: Sequence[Settlement], answers: list[bool]) -> list[bool]:
+    async def _confirm_settlements(
+        self, settlements: Sequence[Settlement], answers: list[bool]
+    ) -> list[bool]:
         """What was refused may have been written by an earlier try, whose answer was lost."""
         held = {item.lease for item, accepted in zip(settlements, answers, strict=True) if accepted}
-        refused = [item for item in settlements if item.lease not in held and item.lease in self._unsure]
+        refused = [
+            item
+            for item in settlements
+            if item.lease not in held and item.lease in self._uncertain_settlements
+        ]
         if refused:
-            held |= await settlement_writes.settled(self._database, refused)
-        return settlement_writes.told_once([item.lease for item in settlements], held)
+            held |= await settlement_writes.find_settled(self._database, refused)
+        return settlement_writes.held_flags_once([item.lease for item in settlements], held)
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         check_batch("reports", len(reports), MAX_BATCH)
-        held = await settlement_writes.report(self._database, reports) if reports else set()
-        return answers_of([item.lease for item in reports], held)
+        held = await settlement_writes.save_reports(self._database, reports) if reports else set()
+        return held_flags([item.lease for item in reports], held)
 
-    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
-        return await settlement_writes.steps(self._database, lease)
+    async def finished_steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+        return await settlement_writes.finished_steps(self._database, lease)
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)
         asked = await settlement_writes.cancel_requests(self._database, leases) if leases else set()
         return [lease for lease in leases if lease in asked]
 
-    async def begin(
+    async def begin_transaction(
         self,
         lease: Lease,
         *,
@@ -274,14 +291,14 @@ class PostgresStore:
         tenant: str,
         on_timeout: Callable[[], None],
         run_seconds: float = 0.0,
-    ) -> LentTransaction:
+    ) -> PostgresHandlerTransaction:
         # Gives a job in a batch a row of its own: the others of its batch must not wait for the end of this.
-        if not (await self.start([lease], run_seconds=[run_seconds], alone=False))[0]:
+        if not (await self.mark_started([lease], run_seconds=[run_seconds], alone=False))[0]:
             raise LeaseLost(
                 f"job {lease.job_id} is no longer held by this run (fence {lease.fence}); "
                 "no transaction was begun"
             )
-        lent = LentTransaction(
+        lent = PostgresHandlerTransaction(
             self._database,
             lease,
             # Rows that it locks may be those of jobs whose leases have to be extended.
@@ -289,60 +306,60 @@ class PostgresStore:
             lease_seconds=lease_seconds,
             on_timeout=on_timeout,
             limit_problem=self._writer.limit_problem,
-            on_written=self._written,
-            on_settled=self._settled,
+            on_enqueued=self._after_enqueue,
+            on_settled=self._after_settle,
         )
         await lent.open(tenant)
         return lent
 
     # -- operating --------------------------------------------------------------------------------------
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await pull.change(self._database, "requeue", job_ids, tenant)
-        self._folding.wrote(len(rows))
-        await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
-        return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
+        self._counter_rollup.count_written(len(rows))
+        await self._tell({topic: ANY_NUMBER for _, _, topic in rows if topic is not None})
+        return [ActionResult(verdict) for _, verdict, _ in sorted(rows)]
 
-    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         summary = summarise_error(CANCELLED_ON_REQUEST)
         rows = await self._database.fetch_for(
             tenant, _sql["cancel"], self._database.now, list(job_ids), tenant, summary
         )
-        freed = Freed()
-        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
-        if Verdict.DONE in verdicts:
-            self._finished()
-            await self._hint_rooms()
-        self._folding.wrote(len(rows))
-        self._releasing.after(freed)
+        freed = ReleaseResult()
+        verdicts = [ActionResult(verdict) for _, verdict in sorted(freed.split_rows(rows))]
+        if ActionResult.DONE in verdicts:
+            self._notify_finished()
+            await self._wake_limited_topics()
+        self._counter_rollup.count_written(len(rows))
+        self._deferred_releases.schedule(freed)
         return verdicts
 
-    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
-        freed = Freed()
+        freed = ReleaseResult()
         verdicts, topics = await pull.take_back(self._database, job_ids, tenant, freed)
-        if len(topics) < verdicts.count(Verdict.DONE):  # the others ended as cancelled
-            self._finished()
-            await self._hint_rooms()
-        self._folding.wrote(len(verdicts))
-        self._releasing.after(freed)
-        await self._tell(dict.fromkeys(topics, ANYWHERE))
+        if len(topics) < verdicts.count(ActionResult.DONE):  # the others ended as cancelled
+            self._notify_finished()
+            await self._wake_limited_topics()
+        self._counter_rollup.count_written(len(verdicts))
+        self._deferred_releases.schedule(freed)
+        await self._tell(dict.fromkeys(topics, ANY_NUMBER))
         return verdicts
 
-    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await pull.change(self._database, "remove", job_ids, tenant)
-        self._folding.wrote(len(rows))
-        freed = Freed()
-        verdicts = [Verdict(verdict) for _, verdict in sorted(freed.told(rows))]
+        self._counter_rollup.count_written(len(rows))
+        freed = ReleaseResult()
+        verdicts = [ActionResult(verdict) for _, verdict in sorted(freed.split_rows(rows))]
         if freed.unfinished:
             # What was kept for those that are gone now need not be kept any longer.
-            freed.unfinished = await self._releasing.go_on(1)
-        self._releasing.after(freed)
-        if Verdict.DONE in verdicts:
-            await self._hint_rooms()
+            freed.unfinished = await self._deferred_releases.run(1)
+        self._deferred_releases.schedule(freed)
+        if ActionResult.DONE in verdicts:
+            await self._wake_limited_topics()
         return verdicts
 
     async def kick(
@@ -353,134 +370,143 @@ class PostgresStore:
             return 0
         kicked = await pull.kick(self._database, topic, limit, tenant, failed_only=failed_only)
         if kicked:
-            self._folding.wrote(kicked)
-            await self._tell({topic: ANYWHERE})
+            self._counter_rollup.count_written(kicked)
+            await self._tell({topic: ANY_NUMBER})
         return kicked
 
-    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         rows = await pull.change(self._database, "kick_jobs", job_ids, tenant) if job_ids else []
-        self._folding.wrote(len(rows))
-        await self._tell({topic: ANYWHERE for _, _, topic in rows if topic is not None})
-        return [Verdict(verdict) for _, verdict, _ in sorted(rows)]
+        self._counter_rollup.count_written(len(rows))
+        await self._tell({topic: ANY_NUMBER for _, _, topic in rows if topic is not None})
+        return [ActionResult(verdict) for _, verdict, _ in sorted(rows)]
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
-        await self._releasing.go_on(RELEASES_A_RESCUE)
-        latest = await self._claimer.latest()
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
+        await self._deferred_releases.run(RELEASES_PER_RESCUE)
+        latest = await self._claimer.latest_trusted_time()
         row = await self._database.fetchrow(
-            _sql["rescue"], self._database.now, limit, self._claimer.tended_to(), WORDS, latest
+            _sql["rescue"],
+            self._database.now,
+            limit,
+            self._claimer.maintained_until(),
+            ERROR_MESSAGES,
+            latest,
         )
-        rescued = self._rescued(row) if row is not None else Rescued()
+        rescued = self._rescued(row) if row is not None else RescueResult()
         if rescued.total > rescued.returned:
-            await self._hint_rooms()
+            await self._wake_limited_topics()
         return rescued
 
-    def _rescued(self, row: Sequence[Any]) -> Rescued:
+    def _rescued(self, row: Sequence[Any]) -> RescueResult:
         returned, failed, cancelled, expired, topics, told = row
         if told:
             self._tell_rescued(told)
         if topics:
-            self._ready(dict.fromkeys(topics, ANYWHERE))
+            self._notify_ready(dict.fromkeys(topics, ANY_NUMBER))
         if failed or cancelled or expired:
-            self._finished()
-        return Rescued(returned, failed, cancelled, expired)
+            self._notify_finished()
+        return RescueResult(returned, failed, cancelled, expired)
 
     def _tell_rescued(self, told: Sequence[str]) -> None:
         if self.on_rescued is not None:
-            tell_rescued(self.on_rescued, [msgspec.json.decode(one, type=RescuedJob) for one in told])
+            notify_rescued(self.on_rescued, [msgspec.json.decode(one, type=RescuedJob) for one in told])
 
-    async def _tend(self) -> None:
+    async def _run_maintenance(self) -> None:
         """What a claim does before it chooses, for those who look at single jobs."""
-        if self._database.scoped:
+        if self._database.sees_one_tenant:
             return  # who sees one tenant leaves it to those who see all
         row = await self._database.fetchrow(
             _sql["run_maintenance"],
             self._database.now,
-            self._claimer.tended_to(),
-            WORDS,
-            await self._claimer.latest(),
+            self._claimer.maintained_until(),
+            ERROR_MESSAGES,
+            await self._claimer.latest_trusted_time(),
         )
         if row is not None:
             *rescued, promoted = row
             self._rescued(rescued)
             if promoted:
-                self._claimer.ready(None)
+                self._claimer.notify_ready(None)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        now = self._guard.judge(await self.now())
-        await self._releasing.done()
-        await self._releasing.go_on(1)  # what need not be kept for others any longer
+        now = self._guard.confirmed_time(await self.now())
+        await self._deferred_releases.wait()
+        await self._deferred_releases.run(1)  # what need not be kept for others any longer
         pruned = await prune(self._database, limit, now)
-        await self._releasing.go_on(1)
-        await worker_registry.forget(self._database, now)
-        self._prunes += 1
-        if sum(pruned.values()) < limit or self._prunes % PRUNES_TOGETHER == 0:
-            await document_rows.forget(self._database, limit, now)
-            await topic_limits.forget_meters(self._database, limit, now)
-            await self._folding.fold()
+        await self._deferred_releases.run(1)
+        await worker_registry.remove_vanished_workers(self._database, now)
+        self._prune_count += 1
+        if sum(pruned.values()) < limit or self._prune_count % PRUNES_PER_CLEANUP == 0:
+            await document_rows.remove_expired(self._database, limit, now)
+            await topic_limits.remove_idle_meters(self._database, limit, now)
+            await self._counter_rollup.run()
         return pruned
 
     async def pause(self, topic: str, until: int | None) -> None:
         await topic_limits.pause(self._database, topic, until)
-        await self._tell({topic: ANYWHERE})
+        await self._tell({topic: ANY_NUMBER})
 
     async def set_limits(self, topic: str, limits: TopicLimits | None) -> bool:
         if done := await topic_limits.set_limits(self._database, topic, limits):
-            await self._tell({topic: ANYWHERE})
+            await self._tell({topic: ANY_NUMBER})
         return done
 
     async def limits(self) -> dict[str, TopicLimits]:
         return await topic_limits.limits(self._database)
 
-    async def held_back(self) -> list[HeldBack]:
-        return await topic_limits.find_held_back(self._database)
+    async def blocked_by_limits(self) -> list[BlockedTopic]:
+        return await topic_limits.find_blocked_topics(self._database)
 
-    async def _hint_rooms(self) -> None:
+    async def _wake_limited_topics(self) -> None:
         """Jobs ended, it is not known of which topics: whoever waits for a limit is to look again."""
         # Who sees one tenant sees no limits; whoever waits looks again by itself, a second later at most.
-        if not self._database.scoped:
-            self._ready(dict.fromkeys(await topic_limits.limited_topics(self._database), ANYWHERE))
+        if not self._database.sees_one_tenant:
+            self._notify_ready(dict.fromkeys(await topic_limits.limited_topics(self._database), ANY_NUMBER))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         return await report_queries.topics(self._database, tenant)
 
     # -- workers ----------------------------------------------------------------------------------------
 
-    async def beat(self, worker: WorkerRecord) -> None:
-        await worker_registry.beat(self._database, worker)
+    async def heartbeat(self, worker: WorkerRecord) -> None:
+        await worker_registry.record_heartbeat(self._database, worker)
 
-    async def leave(self, name: str, started_at: int) -> None:
-        await worker_registry.leave(self._database, name, started_at)
+    async def deregister_worker(self, name: str, started_at: int) -> None:
+        await worker_registry.deregister_worker(self._database, name, started_at)
 
     async def workers(self) -> list[WorkerRecord]:
-        return await worker_registry.workers(self._database)
+        return await worker_registry.list_workers(self._database)
 
     # -- documents --------------------------------------------------------------------------------------
 
     async def write_documents(self, documents: Sequence[NewDocument]) -> list[int | None]:
         check_documents(documents)
-        return await document_rows.write(self._database, documents) if documents else []
+        return await document_rows.write_documents(self._database, documents) if documents else []
 
-    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    async def enqueue_with_document(
+        self, document: NewDocument, jobs: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
         check_documents([document])
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
-        answers = await self._writer.enqueue_with(document, jobs)
+        answers = await self._writer.enqueue_with_document(document, jobs)
         if answers:
-            await self._written(jobs, answers)
+            await self._after_enqueue(jobs, answers)
         return answers
 
     async def document(self, kind: str, document_id: str) -> Document | None:
-        if not could_be(kind, document_id):
+        if not is_valid_document_id(kind, document_id):
             return None
         return await document_rows.read(self._database, kind, document_id)
 
     async def documents(
         self, kind: str, *, limit: int, before: tuple[int, str] | None = None
     ) -> list[Document]:
-        return await document_rows.listed(self._database, kind, limit, before)
+        return await document_rows.list_documents(self._database, kind, limit, before)
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return could_be(kind, document_id) and await document_rows.remove(self._database, kind, document_id)
+        return is_valid_document_id(kind, document_id) and await document_rows.remove(
+            self._database, kind, document_id
+        )
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -496,11 +522,11 @@ class PostgresStore:
         check_batch("numbers", len(numbers), MAX_BATCH)
         return await pull.job_ids(self._database, numbers, tenant) if numbers else []
 
-    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
-        await self._tend()
+    async def peek(self, topic: str, head: TopicHead, *, tenant: str | None = None) -> JobRecord | None:
+        await self._run_maintenance()
         return await pull.peek(self._database, topic, head, tenant)
 
-    async def depths(
+    async def topic_depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         check_batch("topics", len(topics or ()), MAX_BATCH)
@@ -515,8 +541,8 @@ class PostgresStore:
     ) -> Page:
         return await job_queries.list_jobs(self._database, where, limit=limit, cursor=cursor, offset=offset)
 
-    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
-        return await job_queries.count(self._database, where, beyond=beyond)
+    async def count(self, where: JobFilter, *, exact: bool = False) -> Count:
+        return await job_queries.count(self._database, where, beyond=exact)
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
         return await report_queries.stats(self._database, window_seconds, tenant)
@@ -529,31 +555,33 @@ class PostgresStore:
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
         return await report_queries.durations(self._database, tenant)
 
-    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
-        return await report_queries.find_failures(
+    async def failures(
+        self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS
+    ) -> FailureGroups:
+        return await report_queries.failures(
             self._database, where, window_seconds=window_seconds, limit=limit
         )
 
-    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
-        return await report_queries.repeats(self._database, limit, tenant)
+    async def duplicate_jobs(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> DuplicateJobs:
+        return await report_queries.duplicate_jobs(self._database, limit, tenant)
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         return await report_queries.longest_running(self._database, limit, tenant)
 
     # -- moving to another store ------------------------------------------------------------------------
 
-    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+    async def export_jobs(self, *, limit: int, before: int | None = None) -> list[FullJob]:
         check_batch("jobs", limit, MAX_BATCH)
-        return await transfer.whole_jobs(self._database, limit, before)
+        return await transfer.export_jobs(self._database, limit, before)
 
-    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+    async def import_jobs(self, jobs: Sequence[FullJob]) -> list[bool]:
         check_batch("jobs", len(jobs), MAX_BATCH)
         if not jobs:
             return []
-        placed = await transfer.place(self._database, jobs, await self.now())
-        self._folding.wrote(len(placed))
-        await self._tell({job.record.topic: ANYWHERE for job in placed})
-        return were_placed(jobs, placed)
+        placed = await transfer.import_jobs(self._database, jobs, await self.now())
+        self._counter_rollup.count_written(len(placed))
+        await self._tell({job.record.topic: ANY_NUMBER for job in placed})
+        return mark_imported(jobs, placed)
 
     # -- hints ------------------------------------------------------------------------------------------
 
@@ -567,51 +595,57 @@ class PostgresStore:
             await self._listener.start(*wanted, *([channels.finished] if finished else []))
             yield subscription
 
-    def expect(self, untold: Untold) -> None:
-        self._herald.expect(untold)
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
+        self._commit_watcher.watch(uncommitted)
 
-    async def _written(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        self._folding.wrote(len(jobs))
-        await self._tell(places_of(jobs, answers))  # a sleeping worker must learn of delayed jobs, too
+    async def _after_enqueue(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+        self._counter_rollup.count_written(len(jobs))
+        await self._tell(
+            lowest_numbers_by_topic(jobs, answers)
+        )  # a sleeping worker must learn of delayed jobs, too
 
-    def _settled(self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: Freed) -> None:
+    def _after_settle(
+        self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: ReleaseResult
+    ) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
-        if not kinds.isdisjoint(_WAITING_AGAIN):
+        if not kinds.isdisjoint(_RETURNED_OUTCOMES):
             # Which topics they were of is not known here, and does not matter: this is rare.
-            self._ready_here(None)
-            self._notifier.ready_anywhere()
-        if not kinds <= _WAITING_AGAIN:
-            self._finished()
+            self._notify_ready_locally(None)
+            self._notifier.notify_ready_anywhere()
+        if not kinds <= _RETURNED_OUTCOMES:
+            self._notify_finished()
         if self._claimer.limited_grants:
-            room = self._claimer.room_after(settlements)
-            self._ready_here(dict.fromkeys(room, ANYWHERE))
-            self._notifier.room(room)
-        self._folding.wrote(len(settlements))
-        self._releasing.after(freed)
+            room = self._claimer.freed_slots(settlements)
+            self._notify_ready_locally(dict.fromkeys(room, ANY_NUMBER))
+            self._notifier.change_freed_slots(room)
+        self._counter_rollup.count_written(len(settlements))
+        self._deferred_releases.schedule(freed)
 
     async def _tell(self, places: Mapping[str, int]) -> None:
-        """Announce ready jobs as ``_ready`` does, before the caller goes on: it may block the event loop."""
+        """Announce ready jobs as ``_notify_ready`` does, before the caller goes on: it may block the event
+        loop.
+        """
         if places:
-            self._ready_here(places)
-            await self._notifier.tell(places)
+            self._notify_ready_locally(places)
+            await self._notifier.notify_ready_and_wait(places)
 
-    def _ready(self, places: Mapping[str, int]) -> None:
+    def _notify_ready(self, places: Mapping[str, int]) -> None:
         """Jobs of these topics became ready, none with a number below the one given."""
         if places:
-            self._ready_here(places)
-            self._notifier.ready(places)
+            self._notify_ready_locally(places)
+            self._notifier.notify_ready(places)
 
-    def _ready_here(self, places: Mapping[str, int] | None) -> None:
+    def _notify_ready_locally(self, places: Mapping[str, int] | None) -> None:
         """Likewise, without a word to other processes. None: in any topic."""
-        self._claimer.ready(places)
-        self._hub.ready(places)
+        self._claimer.notify_ready(places)
+        self._hub.notify_ready(places)
 
-    def _finished(self) -> None:
-        self._hub.finished()
-        self._notifier.finished()
+    def _notify_finished(self) -> None:
+        self._hub.notify_finished()
+        self._notifier.notify_finished()
 
-    def _heard(self, hint: Hint) -> None:
-        if hint.places is None or hint.places:
-            self._ready_here(hint.places)
+    def _handle_hint(self, hint: ReadyHint) -> None:
+        if hint.lowest_numbers is None or hint.lowest_numbers:
+            self._notify_ready_locally(hint.lowest_numbers)
         if hint.finished:
-            self._hub.finished()
+            self._hub.notify_finished()

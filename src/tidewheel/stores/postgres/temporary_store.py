@@ -12,41 +12,41 @@ import asyncpg
 from tidewheel.core.clock import SystemClock
 from tidewheel.errors import ConfigurationError, NotOpen, StoreError
 from tidewheel.stores.postgres.database import Database
-from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate
-from tidewheel.stores.postgres.health import of_pooler, of_settings, read_settings
+from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate_error
+from tidewheel.stores.postgres.health import check_pooler, check_settings, read_settings
 from tidewheel.stores.postgres.location import parse_url
-from tidewheel.stores.temporary_store import Ground, scratch_name
+from tidewheel.stores.temporary_store import DatabaseProfile, temporary_name
 
 
-class PostgresScratch:
+class PostgresTemporaryStore:
     """A schema ``tidewheel_scratch_…``. That of the URL is not looked at."""
 
     def __init__(self, url: str) -> None:
-        schema = scratch_name()
+        schema = temporary_name()
         location = replace(parse_url(url), schema=schema)
         before, _, query = url.partition("?")
         options = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "schema"]
         self.url = f"{before}?{urlencode([*options, ('schema', schema)])}"
-        self.place = location.shown
-        self.ground = Ground("PostgreSQL")
+        self.location = location.shown
+        self.profile = DatabaseProfile("PostgreSQL")
         self._schema = schema
         self._database = Database(location, SystemClock())
         # Who cannot get there asks about the schema of the URL, not about one that was never made.
-        self._database.where = f"PostgreSQL at {parse_url(url).shown}"
+        self._database.description = f"PostgreSQL at {parse_url(url).shown}"
         self._connection: Any = None
         self._made = False  # or may have been: the answer to the statement was not waited for
 
-    async def look(self) -> None:
+    async def inspect(self) -> None:
         await self._database.open()
         try:
             self._connection = connection = await self._database.connect()
             settings = await read_settings(connection)
         except DRIVER_ERRORS as error:
-            raise translate(error, self._database.where) from error
-        self.ground = _ground(self._database, settings)
+            raise translate_error(error, self._database.description) from error
+        self.profile = _profile(self._database, settings)
 
-    async def make(self) -> None:
-        await self.look()
+    async def create(self) -> None:
+        await self.inspect()
         connection = self._connection
         try:
             self._made = True
@@ -54,7 +54,7 @@ class PostgresScratch:
                 await connection.execute(f"CREATE SCHEMA {self._database.schema}")
             except asyncpg.InsufficientPrivilegeError as error:
                 self._made = False
-                await self._refuse(error)
+                await self._creation_error(error)
             await connection.execute(
                 self._database.qualify(
                     "CREATE TABLE {schema}.scratch_commits (number bigint); "
@@ -62,7 +62,7 @@ class PostgresScratch:
                 )
             )
         except DRIVER_ERRORS as error:
-            raise translate(error, self._database.where) from error
+            raise translate_error(error, self._database.description) from error
 
     async def remove(self) -> None:
         connection, self._connection = self._connection, None
@@ -81,20 +81,20 @@ class PostgresScratch:
                 await connection.close()
         except DRIVER_ERRORS as error:
             raise StoreError(
-                f"the schema {self._schema} could not be removed from {self._database.where}: {error}; "
+                f"the schema {self._schema} could not be removed from {self._database.description}: {error}; "
                 f"DROP SCHEMA {self._schema} CASCADE does it by hand"
             ) from error
         self._made = False
 
-    async def round_trip(self) -> float | None:
+    async def measure_round_trip(self) -> float | None:
         return await self._timed("SELECT 1")
 
-    async def commit(self) -> float | None:
+    async def measure_commit(self) -> float | None:
         return await self._timed(
             self._database.qualify("UPDATE {schema}.scratch_commits SET number = number + 1")
         )
 
-    async def disturb(self, seconds: float) -> str | None:  # noqa: ARG002 - over at once
+    async def inject_fault(self, seconds: float) -> str | None:  # noqa: ARG002 - over at once
         """What a restart of a pooler, a failover or an administrator does to every session."""
         try:
             connection = await self._connected()
@@ -104,7 +104,7 @@ class PostgresScratch:
                 self._database.application_name,
             )
         except DRIVER_ERRORS as error:
-            raise translate(error, self._database.where) from error
+            raise translate_error(error, self._database.description) from error
         return "connections were terminated" if ended else None
 
     async def _connected(self) -> Any:
@@ -122,9 +122,9 @@ class PostgresScratch:
             await connection.fetchval(statement)
             return time.perf_counter() - began
         except DRIVER_ERRORS as error:
-            raise translate(error, self._database.where) from error
+            raise translate_error(error, self._database.description) from error
 
-    async def _refuse(self, error: asyncpg.InsufficientPrivilegeError) -> None:
+    async def _creation_error(self, error: asyncpg.InsufficientPrivilegeError) -> None:
         role, database = await self._connection.fetchrow(
             "SELECT quote_ident(current_user), quote_ident(current_database())"
         )
@@ -135,11 +135,11 @@ class PostgresScratch:
         ) from error
 
 
-def _ground(database: Database, settings: dict[str, str]) -> Ground:
+def _profile(database: Database, settings: dict[str, str]) -> DatabaseProfile:
     told = {name: value for name, value in settings.items() if value}
-    return Ground(
+    return DatabaseProfile(
         f"PostgreSQL {database.version.partition(' ')[0]}",
         {"connection": "pooled" if database.pooled else "direct", **told},
-        (*of_settings(settings), *of_pooler(pooled=database.pooled)),
-        hints=not database.pooled,
+        (*check_settings(settings), *check_pooler(pooled=database.pooled)),
+        wakeups=not database.pooled,
     )

@@ -21,7 +21,7 @@ SETTING: Final = "app.tenant_id"
 
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
-ROLE_LOOK: Final = """
+INSPECT_ROLE: Final = """
 SELECT coalesce(bool_or(c.relrowsecurity), false),
        coalesce(bool_or(row_security_active(c.oid) AND NOT EXISTS (
            SELECT FROM pg_policy p, unnest(p.polroles) AS r(oid)
@@ -33,15 +33,15 @@ FROM pg_class c WHERE c.oid = to_regclass($1)
 """Whether the table has row-level security, and whether that holds this role: no policy shows it all."""
 
 
-def naming(tenant: str | None) -> str:
+def set_tenant_statement(tenant: str | None) -> str:
     """The statement that says whose rows are meant. Nobody's, if nobody is named."""
-    return f"SET LOCAL {SETTING} = {_quoted(tenant or '')}"
+    return f"SET LOCAL {SETTING} = {_quote_literal(tenant or '')}"
 
 
 @asynccontextmanager
-async def scope(connection: Any, tenant: str | None, mode: str = "") -> AsyncIterator[None]:
+async def tenant_transaction(connection: Any, tenant: str | None, mode: str = "") -> AsyncIterator[None]:
     """A transaction for this tenant. Begun and scoped by one message, because each costs a round trip."""
-    beginning = f"BEGIN {mode}; {naming(tenant)}"
+    beginning = f"BEGIN {mode}; {set_tenant_statement(tenant)}"
     try:
         await connection.execute(beginning)
         yield
@@ -58,7 +58,7 @@ async def scope(connection: Any, tenant: str | None, mode: str = "") -> AsyncIte
         raise
 
 
-def _quoted(text: str) -> str:
+def _quote_literal(text: str) -> str:
     """A literal that means the same whatever ``standard_conforming_strings`` says."""
     if text:
         try:

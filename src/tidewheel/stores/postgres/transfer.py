@@ -10,19 +10,19 @@ from uuid import UUID
 import msgspec
 
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
-from tidewheel.core.full_job import WholeJob, whole
+from tidewheel.core.full_job import FullJob, make_full_job
 from tidewheel.core.model import KeyLifetime, Progress, State
 from tidewheel.errors import StoreError
+from tidewheel.stores.bounds import MAX_EXPORT_BYTES
 from tidewheel.stores.postgres.database import Database, Record
 from tidewheel.stores.postgres.enqueue import LARGE_BYTES, body_text
 from tidewheel.stores.postgres.row_mapping import FORMAT_CODES, KEY_UNTIL, full_record
-from tidewheel.stores.protocol import MAX_WHOLE_BYTES
-from tidewheel.stores.sql_files import Queries
-from tidewheel.stores.transfer import KeyName, key_name, prune_at, state_code, to_place
+from tidewheel.stores.sql_files import SqlFile
+from tidewheel.stores.transfer import KeyName, key_name, prune_at, select_new_jobs, stored_state_code
 
-_sql = Queries("tidewheel.stores.postgres", "sql/transfer.sql")
-_read_sql = Queries("tidewheel.stores.postgres", "sql/job_queries.sql")
-_depend_sql = Queries("tidewheel.stores.postgres", "sql/dependencies.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/transfer.sql")
+_read_sql = SqlFile("tidewheel.stores.postgres", "sql/job_queries.sql")
+_depend_sql = SqlFile("tidewheel.stores.postgres", "sql/dependencies.sql")
 
 _newest = _sql["newest"].replace("{size}", _sql["size"]).replace("{large}", _sql["large"])
 _whole = _sql["export"].replace("{columns}", _read_sql["columns"]).replace("{large}", _sql["large"])
@@ -32,7 +32,7 @@ _whole = (
     .replace("{batched_columns}", _sql["batched_columns"])
 )
 
-_UNSHOWN: Final = 7
+_INTERNAL_COLUMN_COUNT: Final = 7
 """Columns of ``export`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[Mapping[int | None, KeyLifetime | None]] = {None: None} | {
@@ -43,8 +43,8 @@ _STEPS: Final = 1_000_000
 _STATES: Final = ("waiting", "ready", "running", "completed", "failed", "cancelled")
 
 
-async def whole_jobs(database: Database, limit: int, before: int | None) -> list[WholeJob]:
-    _refuse_scoped(database)
+async def export_jobs(database: Database, limit: int, before: int | None) -> list[FullJob]:
+    _check_sees_all_tenants(database)
     async with database.transaction() as connection:
         found = await connection.fetch(
             database.qualify(_newest), _LAST_NUMBER if before is None else before, limit
@@ -54,18 +54,18 @@ async def whole_jobs(database: Database, limit: int, before: int | None) -> list
         last, size = found[0][0], 0
         for number, bodies in found:
             size += bodies
-            if size > MAX_WHOLE_BYTES and number != found[0][0]:
+            if size > MAX_EXPORT_BYTES and number != found[0][0]:
                 break
             last = number
         rows = await connection.fetch(database.qualify(_whole), last, found[0][0])
-    return [_told(row) for row in rows]
+    return [_read_exported(row) for row in rows]
 
 
-def _told(row: Record) -> WholeJob:
-    shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
+def _read_exported(row: Record) -> FullJob:
+    shown, unshown = row[:-_INTERNAL_COLUMN_COUNT], row[-_INTERNAL_COLUMN_COUNT:]
     key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
     suspect, counts_if_lost, buried = flags
-    return whole(
+    return make_full_job(
         full_record(shown),
         None if shown[25] is None else Progress(*shown[25:29]),
         key_until=_LIFETIMES[key_until],
@@ -78,31 +78,32 @@ def _told(row: Record) -> WholeJob:
     )
 
 
-async def place(database: Database, jobs: Sequence[WholeJob], now: int) -> list[WholeJob]:
+async def import_jobs(database: Database, jobs: Sequence[FullJob], now: int) -> list[FullJob]:
     """Those that were written."""
-    _refuse_scoped(database)
+    _check_sees_all_tenants(database)
     async with database.connection() as connection, connection.transaction():
         await connection.execute(_sql["import_lock"], database.schema)
-        placed = to_place(jobs, *await _there(database, connection, jobs))
+        placed = select_new_jobs(jobs, *await _existing_jobs(database, connection, jobs))
         if placed:
             await _raise_sequences(database, connection, placed)
-            for table, rows in _rows(placed, now).items():
+            for table, rows in _table_rows(placed, now).items():
                 await _write(database, connection, table, rows)
             placed_ids = [job.record.id for job in placed]
             await connection.execute(database.qualify(_depend_sql["resolve_imported"]), placed_ids)
     return placed
 
 
-def _refuse_scoped(database: Database) -> None:
-    if database.scoped:
+def _check_sees_all_tenants(database: Database) -> None:
+    if database.sees_one_tenant:
         raise StoreError(
-            f"{database.where} shows this role one tenant at a time, and a copy is of all jobs; run it as a "
+            f"{database.description} shows this role one tenant at a time, and a copy is of all jobs; run it "
+            "as a "
             "member of tidewheel_worker"
         )
 
 
-async def _there(
-    database: Database, connection: Any, jobs: Sequence[WholeJob]
+async def _existing_jobs(
+    database: Database, connection: Any, jobs: Sequence[FullJob]
 ) -> tuple[set[UUID], dict[int, UUID], dict[KeyName, UUID]]:
     ids = [job.record.id for job in jobs]
     numbers = [job.record.number for job in jobs]
@@ -119,7 +120,7 @@ async def _there(
     )
 
 
-async def _raise_sequences(database: Database, connection: Any, jobs: Sequence[WholeJob]) -> None:
+async def _raise_sequences(database: Database, connection: Any, jobs: Sequence[FullJob]) -> None:
     number = max(job.record.number for job in jobs)
     fence = max(job.record.fence for job in jobs)
     behind = await connection.fetchrow(database.qualify(_sql["sequence_gaps"]), number, fence)
@@ -137,7 +138,7 @@ async def _write(database: Database, connection: Any, table: str, rows: Sequence
 Rows = list[dict[str, Any]]
 
 
-def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
+def _table_rows(jobs: Sequence[FullJob], now: int) -> dict[str, Rows]:
     """What goes into which table. All rows of a table name the same columns."""
     tables: dict[str, Rows] = {
         name: []
@@ -155,11 +156,11 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
         )
     }
     lanes: Counter[tuple[str, str, str, int]] = Counter()
-    by_end: dict[int, list[WholeJob]] = {}
+    by_end: dict[int, list[FullJob]] = {}
     for job in jobs:
         record = job.record
         owned = {"id": record.id, "tenant": record.tenant}
-        code = state_code(job, now)
+        code = stored_state_code(job, now)
         lanes[record.tenant, record.topic, record.task, code] += 1
         row, apart = _job_row(job, code)
         tables["jobs" if code <= 2 else "finished_jobs"].append(row)
@@ -215,20 +216,20 @@ def _rows(jobs: Sequence[WholeJob], now: int) -> dict[str, Rows]:
         }
         for ends_at, group in by_end.items()
     ]
-    tables["counter_deltas"] = _tally_rows(lanes, now)
+    tables["counter_deltas"] = _counter_delta_rows(lanes, now)
     return tables
 
 
-def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _job_row(job: FullJob, code: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The row of a job, and its body if that is kept apart."""
     record = job.record
     body = record.payload or b""
     text = body_text(record.format, body)
     payload = {"payload": text, "raw": None if text is not None else "\\x" + body.hex()}
     apart = len(body) > LARGE_BYTES
-    row = {name: getattr(record, name) for name in _AS_RECORDED} | {
+    row = {name: getattr(record, name) for name in _COPIED_FIELDS} | {
         # What most jobs never need takes no room.
-        **{name: getattr(record, name) or None for name in _OFTEN_ZERO},
+        **{name: getattr(record, name) or None for name in _NULL_WHEN_ZERO},
         "state": code,
         "format": FORMAT_CODES[record.format],
         "has_separate_body": apart,
@@ -260,16 +261,16 @@ def _job_row(job: WholeJob, code: int) -> tuple[dict[str, Any], dict[str, Any] |
     return row, payload if apart else None
 
 
-_AS_RECORDED: Final = (
+_COPIED_FIELDS: Final = (
     *("id", "number", "topic", "task", "tenant", "priority", "run_at", "created_at", "attempt"),
     *("max_attempts", "fence", "worker", "claimed_at", "started_at", "retry", "key", "correlation_id"),
     *("user_id", "service_id", "limit_key", "error_summary", "reserves"),
 )
 """Columns that are fields of ``JobRecord`` by the same name."""
-_OFTEN_ZERO: Final = ("timeouts", "releases", "buries", "kicks", "touches")
+_NULL_WHEN_ZERO: Final = ("timeouts", "releases", "buries", "kicks", "touches")
 
 
-def _progress_row(job: WholeJob) -> dict[str, Any]:
+def _progress_row(job: FullJob) -> dict[str, Any]:
     said, saved = job.record.progress, job.record.checkpoint
     return {
         "percent": said and said.percent,
@@ -280,7 +281,7 @@ def _progress_row(job: WholeJob) -> dict[str, Any]:
     }
 
 
-def _tally_rows(lanes: Mapping[tuple[str, str, str, int], int], now: int) -> Rows:
+def _counter_delta_rows(lanes: Mapping[tuple[str, str, str, int], int], now: int) -> Rows:
     """Only how many jobs there are: none of this happened here."""
     changes = (
         *_STATES,

@@ -3,8 +3,8 @@
 NOTIFY inside a transaction holds a database-wide lock until the commit, which would serialize all enqueues.
 ``Notifier`` therefore sends hints afterwards and limits their rate; polling finds a job whose hint is lost.
 ``Listener`` probes its connection every 10 seconds, because a dead peer looks alive. After each loss it wakes
-all subscribers once, because hints may have been missed. ``Herald`` sends the hints of jobs enqueued in an
-application's transaction, if that may commit after the transaction that would have sent them.
+all subscribers once, because hints may have been missed. ``CommitWatcher`` sends the hints of jobs enqueued
+in an application's transaction, if that may commit after the transaction that would have sent them.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ import msgspec
 
 from tidewheel.core.jitter import jitter
 from tidewheel.errors import TidewheelError
-from tidewheel.stores.external_transaction import Untold
+from tidewheel.stores.external_transaction import UncommittedEnqueue
 from tidewheel.stores.postgres.database import Database, Record
-from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate
-from tidewheel.stores.sql_files import Queries
-from tidewheel.stores.wakeups import FreedRoom
+from tidewheel.stores.postgres.errors import DRIVER_ERRORS, translate_error
+from tidewheel.stores.sql_files import SqlFile
+from tidewheel.stores.wakeups import LimitWakeups
 
 CLOSE_SECONDS: Final = 1.0
-TELL_SECONDS: Final = 0.050
+FIRST_NOTIFY_SECONDS: Final = 0.050
 """Max seconds that an enqueue waits until its hint is sent. Its job is written, so polling finds it."""
-PAUSE_SECONDS: Final = 0.010
+NOTIFY_INTERVAL_SECONDS: Final = 0.010
 """Seconds between two notifications of a busy process."""
 MAX_AT_ONCE: Final = 5
 """Hints that enqueues may send without a pause, because a caller may block the event loop after each of them.
 
-One more is allowed after each ``PAUSE_SECONDS``, so a busy producer sends as many as if there were one.
+One more is allowed after each ``NOTIFY_INTERVAL_SECONDS``, so a busy producer sends as many as if there were
+one.
 """
-MOST_TOPICS: Final = 20
-MOST_BYTES: Final = 7999
+MAX_TOPICS_PER_HINT: Final = 20
+MAX_HINT_BYTES: Final = 7999
 """More topics than this, or names too long for a notification, are not named: it may be any."""
 
-_sql = Queries("tidewheel.stores.postgres", "sql/functions.sql")
+_sql = SqlFile("tidewheel.stores.postgres", "sql/functions.sql")
 _log = logging.getLogger("tidewheel.postgres")
 
 
-class Hint(msgspec.Struct, frozen=True, array_like=True):
+class ReadyHint(msgspec.Struct, frozen=True, array_like=True):
     """What travels: who says it, where jobs became ready, whether jobs finished.
 
-    Places are topics, each with the lowest number of its jobs or ``ANYWHERE``; None: any topic.
+    Places are topics, each with the lowest number of its jobs or ``ANY_NUMBER``; None: any topic.
     """
 
     sender: str
-    places: dict[str, int] | None
+    lowest_numbers: dict[str, int] | None
     finished: bool
 
 
@@ -80,9 +81,9 @@ class Allowance:
 
     def due_in(self, now: float) -> float:
         """Return the seconds until one may be sent."""
-        self._left = min(MAX_AT_ONCE, self._left + (now - self._counted_at) / PAUSE_SECONDS)
+        self._left = min(MAX_AT_ONCE, self._left + (now - self._counted_at) / NOTIFY_INTERVAL_SECONDS)
         self._counted_at = now
-        return (1 - self._left) * PAUSE_SECONDS
+        return (1 - self._left) * NOTIFY_INTERVAL_SECONDS
 
 
 class Notifier:
@@ -98,22 +99,24 @@ class Notifier:
         self._allowance = Allowance()
         self._following: asyncio.Task[None] | None = None  # sends what is coalesced, with pauses
         self._sending: set[asyncio.Task[None]] = set()  # hints on their way
-        self._room = FreedRoom()
-        self._room_told: asyncio.TimerHandle | None = None  # when others learn of it
+        self._limit_wakeups = LimitWakeups()
+        self._limit_timer: asyncio.TimerHandle | None = None  # when others learn of it
 
-    def room(self, changes: Mapping[str, int]) -> None:
+    def change_freed_slots(self, changes: Mapping[str, int]) -> None:
         """So many places of limited topics came free, or were taken (less than zero)."""
         loop = asyncio.get_running_loop()
-        self._room.change(changes, loop.time())
-        if self._room_told is None and (seconds := self._room.due_in(loop.time())) is not None:
-            self._room_told = loop.call_later(seconds, self._tell_of_room)
+        self._limit_wakeups.add_freed_slots(changes, loop.time())
+        if self._limit_timer is None and (seconds := self._limit_wakeups.due_in(loop.time())) is not None:
+            self._limit_timer = loop.call_later(seconds, self._notify_freed_slots)
 
-    def _tell_of_room(self) -> None:
-        self._room_told = None
-        self.ready(dict.fromkeys(self._room.take_due(asyncio.get_running_loop().time()), ANYWHERE))
-        self.room({})
+    def _notify_freed_slots(self) -> None:
+        self._limit_timer = None
+        self.notify_ready(
+            dict.fromkeys(self._limit_wakeups.pop_due_topics(asyncio.get_running_loop().time()), ANY_NUMBER)
+        )
+        self.change_freed_slots({})
 
-    def ready(self, places: Mapping[str, int]) -> None:
+    def notify_ready(self, places: Mapping[str, int]) -> None:
         self._add(places)
         if places:
             self._follow()
@@ -122,7 +125,7 @@ class Notifier:
         for topic, number in places.items():
             self._places[topic] = min(number, self._places.get(topic, number))
 
-    async def tell(self, places: Mapping[str, int]) -> None:
+    async def notify_ready_and_wait(self, places: Mapping[str, int]) -> None:
         """Send a hint before the caller goes on, because it may block the event loop.
 
         Beyond ``MAX_AT_ONCE`` hints it is coalesced with others and sent after a pause.
@@ -134,22 +137,22 @@ class Notifier:
         sending = asyncio.create_task(self._send())
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
-        if not (await asyncio.wait((sending,), timeout=TELL_SECONDS))[0]:
-            _log.debug("a notification takes longer than %g s", TELL_SECONDS)
+        if not (await asyncio.wait((sending,), timeout=FIRST_NOTIFY_SECONDS))[0]:
+            _log.debug("a notification takes longer than %g s", FIRST_NOTIFY_SECONDS)
 
-    def ready_anywhere(self) -> None:
+    def notify_ready_anywhere(self) -> None:
         self._anywhere = True
         self._follow()
 
-    def finished(self) -> None:
+    def notify_finished(self) -> None:
         self._finished = True
         self._follow()
 
     async def close(self) -> None:
         """Send what is to be sent, if that is quick: it is only a hint."""
-        if self._room_told is not None:
-            self._room_told.cancel()
-            self.ready(dict.fromkeys(self._room.take_all(), ANYWHERE))
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
+            self.notify_ready(dict.fromkeys(self._limit_wakeups.pop_all_topics(), ANY_NUMBER))
         if sending := {*self._sending, *filter(None, (self._following,))}:
             for late in (await asyncio.wait(sending, timeout=CLOSE_SECONDS))[1]:
                 late.cancel()
@@ -166,12 +169,12 @@ class Notifier:
                     await asyncio.sleep(self._allowance.due_in(now()))
                     continue
                 await self._send()
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(NOTIFY_INTERVAL_SECONDS)
         finally:
             self._following = None
 
     async def _send(self) -> None:
-        messages = self._take()
+        messages = self._pop_messages()
         if not messages:
             return
         try:
@@ -180,50 +183,54 @@ class Notifier:
             # What it was about is safely written; whoever polls will find it.
             _log.debug("a notification was not sent: %s", error)
 
-    def _take(self) -> dict[str, str]:
+    def _pop_messages(self) -> dict[str, str]:
         """What is to be said now, by channel."""
         messages = {}
         if self._places or self._anywhere:
             # Everybody may listen to a channel, and one tenant may not learn of another's topics.
-            named = not self._anywhere and not self._database.secured and len(self._places) <= MOST_TOPICS
-            message = _encode(Hint(self.sender, self._places if named else None, finished=False))
-            if len(message.encode()) > MOST_BYTES:
-                message = _encode(Hint(self.sender, None, finished=False))
+            named = (
+                not self._anywhere
+                and not self._database.has_row_level_security
+                and len(self._places) <= MAX_TOPICS_PER_HINT
+            )
+            message = _encode(ReadyHint(self.sender, self._places if named else None, finished=False))
+            if len(message.encode()) > MAX_HINT_BYTES:
+                message = _encode(ReadyHint(self.sender, None, finished=False))
             messages[self.channels.ready] = message
         if self._finished:
-            messages[self.channels.finished] = _encode(Hint(self.sender, {}, finished=True))
+            messages[self.channels.finished] = _encode(ReadyHint(self.sender, {}, finished=True))
         self._places.clear()
         self._anywhere = self._finished = False
         return messages
 
 
-def _encode(hint: Hint) -> str:
+def _encode(hint: ReadyHint) -> str:
     return msgspec.json.encode(hint).decode()
 
 
 PROBE_SECONDS: Final = 10.0
-PATIENCE_SECONDS: Final = 5.0
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
+START_SECONDS: Final = 5.0
+MIN_RECONNECT_SECONDS: Final = 0.1
+MAX_RECONNECT_SECONDS: Final = 5.0
 """Before the next try. Short: until it succeeds, jobs are only found by polling."""
 
-_decoder = msgspec.json.Decoder(Hint)
-ANYTHING: Final = Hint("", None, finished=True)
+_decoder = msgspec.json.Decoder(ReadyHint)
+UNKNOWN_HINT: Final = ReadyHint("", None, finished=True)
 """Some notifications may have been missed."""
 
 
 class Listener:
     """The ear of one store. Runs from the first subscription until the store is closed."""
 
-    def __init__(self, database: Database, sender: str, on_hint: Callable[[Hint], None]) -> None:
+    def __init__(self, database: Database, sender: str, on_hint: Callable[[ReadyHint], None]) -> None:
         self._database = database
         self._sender = sender
         self._on_hint = on_hint
         self._task: asyncio.Task[None] | None = None
         self._channels: set[str] = set()  # to be listened to
-        self._news = asyncio.Event()  # the connection was lost, or there is a new channel
+        self._state_changed = asyncio.Event()  # the connection was lost, or there is a new channel
         self._listening = asyncio.Event()  # to all channels
-        self._deaf = False  # somebody waits for hints that this did not hear
+        self._notifications_down = False  # somebody waits for hints that this did not hear
 
     async def start(self, *channels: str) -> None:
         """Listen from now on. Returns once it does, or when it is clear that this takes longer."""
@@ -232,21 +239,21 @@ class Listener:
         if not self._channels.issuperset(channels):
             self._channels.update(channels)
             self._listening.clear()
-            self._news.set()
+            self._state_changed.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        if self._deaf:
+        if self._notifications_down:
             return  # it says so when it hears again; no caller has to wait for that
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(START_SECONDS):
                 await self._listening.wait()
         except TimeoutError:
-            self._deaf = True
+            self._notifications_down = True
 
     @property
-    def deaf(self) -> bool:
+    def notifications_down(self) -> bool:
         """Whether what others notify is not heard: never behind a pooler, nor without a connection."""
-        return self._database.pooled or self._deaf
+        return self._database.pooled or self._notifications_down
 
     async def close(self) -> None:
         if self._task is not None:
@@ -263,15 +270,15 @@ class Listener:
                 if self._listening.is_set():
                     failures = 0
                 if not failures:
-                    problem = translate(error, self._database.where)
+                    problem = translate_error(error, self._database.description)
                     _log.warning("not listening, polling until it works again: %s", problem)
             except Exception:
                 # A bug, but none that may cost more than the hints: polling goes on underneath.
                 _log.exception("listening failed")
             failures += 1
             self._listening.clear()
-            self._deaf = True
-            nominal = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
+            self._notifications_down = True
+            nominal = min(MAX_RECONNECT_SECONDS, MIN_RECONNECT_SECONDS * 2.0 ** min(failures - 1, 16))
             await asyncio.sleep(nominal * jitter(0.5, 1.0))
 
     async def _listen(self) -> None:
@@ -283,14 +290,14 @@ class Listener:
         def lose(_: Any) -> None:
             nonlocal lost
             lost = True
-            self._news.set()
+            self._state_changed.set()
 
         try:
             connection.add_termination_listener(lose)
             while not lost:
-                self._news.clear()
+                self._state_changed.clear()
                 for channel in self._channels - heard:
-                    await connection.add_listener(channel, self._heard)
+                    await connection.add_listener(channel, self._handle_notification)
                     heard.add(channel)
                 if heard >= self._channels and not self._listening.is_set():
                     self._now_listening()
@@ -298,7 +305,7 @@ class Listener:
                 try:
                     # Not wait_for: in Python 3.11 that loses a cancellation that comes with the result.
                     async with asyncio.timeout(pause):
-                        await self._news.wait()
+                        await self._state_changed.wait()
                 except TimeoutError:
                     await self._probe(connection)
             raise ConnectionError("the listening connection was lost")
@@ -306,62 +313,62 @@ class Listener:
             connection.terminate()  # not closed in good order: the other end may not be there to answer
 
     async def _probe(self, connection: Any) -> None:
-        if await connection.fetchval("SELECT pg_is_in_recovery()", timeout=PATIENCE_SECONDS):
+        if await connection.fetchval("SELECT pg_is_in_recovery()", timeout=START_SECONDS):
             raise ConnectionError("the server became a standby, where nobody notifies")
 
     def _now_listening(self) -> None:
         self._listening.set()
-        if self._deaf:
-            self._deaf = False
-            _log.info("listening to %s", self._database.where)
-            self._on_hint(ANYTHING)
+        if self._notifications_down:
+            self._notifications_down = False
+            _log.info("listening to %s", self._database.description)
+            self._on_hint(UNKNOWN_HINT)
 
-    def _heard(self, connection: Any, process: int, channel: str, message: str) -> None:  # noqa: ARG002
+    def _handle_notification(self, connection: Any, process: int, channel: str, message: str) -> None:  # noqa: ARG002
         try:
             hint = _decoder.decode(message)
         except msgspec.DecodeError:
-            hint = ANYTHING  # somebody else's words, or a newer Tidewheel's: better a look too many
+            hint = UNKNOWN_HINT  # somebody else's words, or a newer Tidewheel's: better a look too many
         if hint.sender != self._sender:
             self._on_hint(hint)
 
 
-REST_SECONDS: Final = 0.2
+COMMIT_POLL_SECONDS: Final = 0.2
 """Between two looks. With 0.05 s, eight who commit all the time lost a sixth of their rate."""
-LONGEST_SECONDS: Final = 600.0
+MAX_WATCH_SECONDS: Final = 600.0
 """A transaction that is older is left to those who poll."""
-MOST: Final = 10_000
+MAX_WATCHED_TRANSACTIONS: Final = 10_000
 """Transactions that are waited for; of more, the oldest are announced at once, which does no harm."""
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTransaction:
     since: float
-    places: dict[str, int]
+    lowest_numbers: dict[str, int]
 
 
-class Herald:
+class CommitWatcher:
     """Waits for the ends of transactions, for one store."""
 
     def __init__(self, database: Database, ready: Callable[[Mapping[str, int]], None]) -> None:
         self._database = database
         self._ready = ready
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._new: deque[Untold] = deque()  # from any thread
-        self._open: dict[str, _Open] = {}
-        self._looking = False  # somebody will look at what is new
+        self._new: deque[UncommittedEnqueue] = deque()  # from any thread
+        self._open_transactions: dict[str, _OpenTransaction] = {}
+        self._poll_scheduled = False  # somebody will look at what is new
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
         """On the event loop of the store."""
         self._loop = asyncio.get_running_loop()
 
-    def expect(self, untold: Untold) -> None:
+    def watch(self, uncommitted: UncommittedEnqueue) -> None:
         """Tell of its places once the transaction has committed. From any thread, and cheap while others are
         waited for: nobody is woken up for it.
         """
-        self._new.append(untold)
-        if not self._looking and self._loop is not None:
-            self._looking = True
+        self._new.append(uncommitted)
+        if not self._poll_scheduled and self._loop is not None:
+            self._poll_scheduled = True
             self._loop.call_soon_threadsafe(self._start)
 
     def close(self) -> None:
@@ -369,52 +376,56 @@ class Herald:
         self._loop = None
         if self._task is not None:
             self._task.cancel()
-        self._take_in()
-        for one in self._open.values():
-            self._ready(one.places)
-        self._open.clear()
+        self._collect_new()
+        for one in self._open_transactions.values():
+            self._ready(one.lowest_numbers)
+        self._open_transactions.clear()
 
     def _start(self) -> None:
         if self._task is None and self._loop is not None:
-            self._task = self._loop.create_task(self._look())
+            self._task = self._loop.create_task(self._poll())
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         try:
-            while self._take_in():
-                await asyncio.sleep(REST_SECONDS)
-                self._heard(await self._database.fetch(_sql["transaction_states"], list(self._open)))
+            while self._collect_new():
+                await asyncio.sleep(COMMIT_POLL_SECONDS)
+                self._handle_states(
+                    await self._database.fetch(_sql["transaction_states"], list(self._open_transactions))
+                )
         except TidewheelError as error:
-            self._open.clear()
+            self._open_transactions.clear()
             # Whoever polls finds the jobs.
             _log.debug("the ends of some transactions were not seen: %s", error)
         finally:
             self._task = None
-            self._looking = False
+            self._poll_scheduled = False
             if self._new:  # came in just now, while it still looked as if somebody would see it
-                self._looking = True
+                self._poll_scheduled = True
                 self._start()
 
-    def _take_in(self) -> bool:
+    def _collect_new(self) -> bool:
         """What is new; whether there is anything to wait for."""
         while self._new:
             untold = self._new.popleft()
-            known = self._open.get(untold.transaction)
+            known = self._open_transactions.get(untold.transaction)
             if known is None:
-                if len(self._open) >= MOST:
-                    self._ready(self._open.pop(next(iter(self._open))).places)
-                known = self._open[untold.transaction] = _Open(time.monotonic(), {})
-            for topic, number in untold.places.items():
-                known.places[topic] = min(number, known.places.get(topic, number))
-        return bool(self._open)
+                if len(self._open_transactions) >= MAX_WATCHED_TRANSACTIONS:
+                    self._ready(
+                        self._open_transactions.pop(next(iter(self._open_transactions))).lowest_numbers
+                    )
+                known = self._open_transactions[untold.transaction] = _OpenTransaction(time.monotonic(), {})
+            for topic, number in untold.lowest_numbers.items():
+                known.lowest_numbers[topic] = min(number, known.lowest_numbers.get(topic, number))
+        return bool(self._open_transactions)
 
-    def _heard(self, ends: Sequence[Record]) -> None:
+    def _handle_states(self, ends: Sequence[Record]) -> None:
         for transaction, state in ends:
             if state == "committed":
-                self._ready(self._open[transaction].places)
-            age = time.monotonic() - self._open[transaction].since
-            if state != "in progress" or age > LONGEST_SECONDS:
-                del self._open[transaction]
+                self._ready(self._open_transactions[transaction].lowest_numbers)
+            age = time.monotonic() - self._open_transactions[transaction].since
+            if state != "in progress" or age > MAX_WATCH_SECONDS:
+                del self._open_transactions[transaction]
 
 
-ANYWHERE: Final = 0
+ANY_NUMBER: Final = 0
 """In place of a number: where the jobs are is not known."""

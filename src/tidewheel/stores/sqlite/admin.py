@@ -1,6 +1,6 @@
 """Operator actions on jobs and topics: requeue, cancel, take back, delete and pause.
 
-``remove`` deletes jobs with all rows that belong to them; pruning uses it too.
+``remove_jobs`` deletes jobs with all rows that belong to them; pruning uses it too.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tidewheel.core.model import Released, Verdict
-from tidewheel.stores.sql_files import Queries
+from tidewheel.core.model import ActionResult, Released
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.sqlite import topic_limits
-from tidewheel.stores.sqlite.dependencies import unrelate, wait_again
+from tidewheel.stores.sqlite.dependencies import remove_dependencies, restore_parents
 from tidewheel.stores.sqlite.settlements import (
     DELETED,
-    Row,
+    JobRow,
     finish_cancelled,
-    parent_ended,
-    release_row,
+    record_ended_parent,
+    release_job,
 )
-from tidewheel.stores.sqlite.tenant_scope import by_key, find
-from tidewheel.stores.sqlite.write_transaction import Code, Transaction
+from tidewheel.stores.sqlite.tenant_scope import execute_for_tenant, with_key_condition
+from tidewheel.stores.sqlite.write_transaction import StateCode, WriteTransaction
 from tidewheel.stores.terminal_errors import CANCELLED_ON_REQUEST
 
-_removal_sql = Queries("tidewheel.stores.sqlite", "sql/job_removal.sql")
+_removal_sql = SqlFile("tidewheel.stores.sqlite", "sql/job_removal.sql")
 
 
-def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+def remove_jobs(transaction: WriteTransaction, rows: Sequence[tuple[Any, ...]]) -> None:
     """Rows of (number, state, tenant, topic, task, key)."""
     if not rows:
         return
@@ -37,113 +37,121 @@ def remove(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
     numbers = json.dumps([row[0] for row in rows])
     for part in ("jobs", "bodies", "results", "progress", "attempts", "steps"):
         connection.execute(_removal_sql[f"remove_{part}"], (numbers,))
-    unrelate(transaction, numbers)
+    remove_dependencies(transaction, numbers)
     for number, state, tenant, topic, task, key in rows:
         if key is not None:
-            connection.execute(by_key(_removal_sql["remove_key"]), (tenant, task or topic, key, number))
-        transaction.tally.moved(tenant, topic, task, state, None)
+            connection.execute(
+                with_key_condition(_removal_sql["remove_key"]), (tenant, task or topic, key, number)
+            )
+        transaction.counter_deltas.count_transition(tenant, topic, task, state, None)
 
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/admin.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/admin.sql")
 
-Selection = tuple[Sequence[UUID], str | None]
+JobSelection = tuple[Sequence[UUID], str | None]
 """Which jobs, and the tenant they must belong to (None = any)."""
 
 
-def requeue(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    back: list[Row] = []
-    verdicts = each(transaction, selection, partial(requeue_row, back=back))
-    wait_again(transaction, back)
+def requeue(transaction: WriteTransaction, selection: JobSelection) -> list[ActionResult]:
+    back: list[JobRow] = []
+    verdicts = apply_to_each(transaction, selection, partial(requeue_job, back=back))
+    restore_parents(transaction, back)
     return verdicts
 
 
-def cancel(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return each(transaction, selection, _cancel)
+def cancel(transaction: WriteTransaction, selection: JobSelection) -> list[ActionResult]:
+    return apply_to_each(transaction, selection, _cancel_job)
 
 
-def take_back(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return each(transaction, selection, _take_back)
+def take_back(transaction: WriteTransaction, selection: JobSelection) -> list[ActionResult]:
+    return apply_to_each(transaction, selection, _take_back_job)
 
 
-def delete(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    return each(transaction, selection, _delete)
+def delete(transaction: WriteTransaction, selection: JobSelection) -> list[ActionResult]:
+    return apply_to_each(transaction, selection, _delete_job)
 
 
-def each(
-    transaction: Transaction, selection: Selection, act: Callable[[Transaction, Row], Verdict]
-) -> list[Verdict]:
+def apply_to_each(
+    transaction: WriteTransaction,
+    selection: JobSelection,
+    act: Callable[[WriteTransaction, JobRow], ActionResult],
+) -> list[ActionResult]:
     """Act on one job after another; what became of each."""
     job_ids, tenant = selection
     verdicts = []
     for job_id in job_ids:
         # Loaded one by one: the same id may be named twice, and the first changes what the second finds.
-        row = find_row(transaction, job_id, tenant)
-        verdicts.append(Verdict.NOT_FOUND if row is None else act(transaction, row))
+        row = find_job(transaction, job_id, tenant)
+        verdicts.append(ActionResult.NOT_FOUND if row is None else act(transaction, row))
     return verdicts
 
 
-def find_row(transaction: Transaction, job_id: UUID, tenant: str | None) -> Row | None:
+def find_job(transaction: WriteTransaction, job_id: UUID, tenant: str | None) -> JobRow | None:
     """What has to be known of a job, if the tenant has one of this id."""
-    columns = ", ".join(Row._fields)
-    row = find(transaction.connection, _sql["find"], tenant, (job_id.bytes,), columns=columns).fetchone()
-    return None if row is None else Row._make(row)
+    columns = ", ".join(JobRow._fields)
+    row = execute_for_tenant(
+        transaction.connection, _sql["find"], tenant, (job_id.bytes,), columns=columns
+    ).fetchone()
+    return None if row is None else JobRow._make(row)
 
 
-def requeue_row(transaction: Transaction, row: Row, *, back: list[Row], kicks: int = 1) -> Verdict:
+def requeue_job(
+    transaction: WriteTransaction, row: JobRow, *, back: list[JobRow], kicks: int = 1
+) -> ActionResult:
     """Failed or cancelled to pending, due now; ``kicks``: how many to count for it.
 
     ``back``: those that came back, this one with them; they are yet to wait for what they run after.
     """
-    if row.state not in (Code.FAILED, Code.CANCELLED):
-        return Verdict.WRONG_STATE
+    if row.state not in (StateCode.FAILED, StateCode.CANCELLED):
+        return ActionResult.WRONG_STATE
     connection = transaction.connection
     if row.key is not None:
         key = (row.tenant, row.task or row.topic, row.key)
         connection.execute(_sql["take_key_again"], (*key, row.number))
-        if connection.execute(by_key(_sql["key_number"]), key).fetchone()[0] != row.number:
-            return Verdict.KEY_TAKEN
+        if connection.execute(with_key_condition(_sql["key_number"]), key).fetchone()[0] != row.number:
+            return ActionResult.KEY_TAKEN
     connection.execute(_sql["requeue"], {"now": transaction.now, "number": row.number, "kicks": kicks})
     connection.execute(_sql["delete_result"], (row.number,))
     connection.execute(_sql["delete_progress"], (row.number,))
-    transaction.tally.moved(row.tenant, row.topic, row.task, row.state, Code.READY)
+    transaction.counter_deltas.count_transition(row.tenant, row.topic, row.task, row.state, StateCode.READY)
     transaction.ready_topics.add(row.topic)
-    back.append(row._replace(state=Code.READY))
-    return Verdict.DONE
+    back.append(row._replace(state=StateCode.READY))
+    return ActionResult.DONE
 
 
-def _cancel(transaction: Transaction, row: Row) -> Verdict:
-    if row.state > Code.RUNNING:
-        return Verdict.WRONG_STATE
-    if row.state == Code.RUNNING:
+def _cancel_job(transaction: WriteTransaction, row: JobRow) -> ActionResult:
+    if row.state > StateCode.RUNNING:
+        return ActionResult.WRONG_STATE
+    if row.state == StateCode.RUNNING:
         transaction.connection.execute(_sql["request_cancel"], (row.number,))
-        return Verdict.REQUESTED
+        return ActionResult.REQUESTED
     finish_cancelled(transaction, row, CANCELLED_ON_REQUEST, None)
-    return Verdict.DONE
+    return ActionResult.DONE
 
 
-def _take_back(transaction: Transaction, row: Row) -> Verdict:
-    if row.state != Code.RUNNING:
-        return Verdict.WRONG_STATE
-    release_row(transaction, row, Released(counted=False), row.started_at)
-    return Verdict.DONE
+def _take_back_job(transaction: WriteTransaction, row: JobRow) -> ActionResult:
+    if row.state != StateCode.RUNNING:
+        return ActionResult.WRONG_STATE
+    release_job(transaction, row, Released(counted=False), row.started_at)
+    return ActionResult.DONE
 
 
-def _delete(transaction: Transaction, row: Row) -> Verdict:
-    if row.state == Code.RUNNING:
-        return Verdict.WRONG_STATE
-    if row.has_dependents and row.state < Code.RUNNING:
-        parent_ended(transaction, row, DELETED)
-    remove(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
-    if row.state < Code.RUNNING:
-        topic_limits.hint_room(transaction, [row.topic])  # others may have waited for it
-    return Verdict.DONE
+def _delete_job(transaction: WriteTransaction, row: JobRow) -> ActionResult:
+    if row.state == StateCode.RUNNING:
+        return ActionResult.WRONG_STATE
+    if row.has_dependents and row.state < StateCode.RUNNING:
+        record_ended_parent(transaction, row, DELETED)
+    remove_jobs(transaction, [(row.number, row.state, row.tenant, row.topic, row.task, row.key)])
+    if row.state < StateCode.RUNNING:
+        topic_limits.wake_limited_topics(transaction, [row.topic])  # others may have waited for it
+    return ActionResult.DONE
 
 
-def pause(transaction: Transaction, argument: tuple[str, int | None]) -> None:
+def pause(transaction: WriteTransaction, argument: tuple[str, int | None]) -> None:
     topic, until = argument
     if until is None:
         transaction.connection.execute(_sql["resume"], (topic,))
-        topic_limits.forget_plain(transaction, topic)
+        topic_limits.remove_plain_topic(transaction, topic)
     else:
         transaction.connection.execute(_sql["pause"], (topic, until))
     # Also a pause is news: it may end sooner than the one it takes the place of.

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from tidewheel.stores.enqueue import Column
 
-MOST_ROWS: Final = 128
+MAX_ROWS_PER_STATEMENT: Final = 128
 """Of one statement. Fewer go in powers of two, so that few statements have to be prepared."""
 
-blob: Final = bytearray
+to_blob: Final = bytearray
 """Bytes as the driver binds them quickest: for ``bytes``, as for None, it first looks for an adapter, which
 takes five times as long."""
 
@@ -38,7 +38,7 @@ def write_rows(
             common[name] = column[0]
     start = 0
     while start < number:
-        size = min(MOST_ROWS, 1 << (number - start).bit_length() - 1)
+        size = min(MAX_ROWS_PER_STATEMENT, 1 << (number - start).bit_length() - 1)
         part = [column[start : start + size] for column in own.values()]
         values = (*common.values(), *chain.from_iterable(zip(*part, strict=True)))
         connection.execute(_statement(table, tuple(common), tuple(own), size, conflict), values)

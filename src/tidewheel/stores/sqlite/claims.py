@@ -15,30 +15,30 @@ import msgspec
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
 from tidewheel.core.model import FOREVER, Claim, Claimed, ClaimRequest, Lane, Lease
 from tidewheel.core.topic_limits import TopicLimits
-from tidewheel.stores.protocol import MAX_BATCH
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.sqlite import topic_limits
-from tidewheel.stores.sqlite.maintenance import rescue
+from tidewheel.stores.sqlite.maintenance import rescue_jobs
 from tidewheel.stores.sqlite.row_mapping import FORMATS
-from tidewheel.stores.sqlite.write_transaction import Code, Transaction
+from tidewheel.stores.sqlite.write_transaction import StateCode, WriteTransaction
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/claims.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/claims.sql")
 
 PROMOTE_LIMIT = 10_000
-SMALL_BODY = 4096
+MAX_INLINE_BODY = 4096
 """Bodies up to this many bytes come with their jobs, all in one value."""
 
-LEAST_DEPTH = 4
+MIN_LANE_DEPTH = 4
 """Jobs of a lane that are looked at in any case: fewer would make it necessary to look again too often."""
 
-MOST_LANES = 128
+MAX_LANES_PER_STATEMENT = 128
 """Of one statement. Fewer go in powers of two, so that few statements have to be prepared."""
 
 _Candidate = tuple[int, int]
 """Priority (negative, so that the best sorts first) and number."""
 
 
-class _Chosen(msgspec.Struct, array_like=True, gc=False):
+class _ChosenJob(msgspec.Struct, array_like=True, gc=False):
     """What ``chosen`` tells of a job, in its order."""
 
     position: int  # among the chosen ones, best first
@@ -69,18 +69,18 @@ class _Chosen(msgspec.Struct, array_like=True, gc=False):
 
 _read_found = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 _read_tasks = msgspec.json.Decoder(list[str]).decode
-_read_chosen = msgspec.json.Decoder(list[_Chosen]).decode
+_read_chosen = msgspec.json.Decoder(list[_ChosenJob]).decode
 _lane_of = operator.attrgetter("tenant", "topic", "task")
 _limit_of = operator.attrgetter("number", "topic", "tenant", "limit_key")
 
 
-def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
+def claim(transaction: WriteTransaction, request: ClaimRequest) -> Claim:
     connection, now = transaction.connection, transaction.now
-    moments, topics_say_something = tend(transaction)
+    moments, topics_say_something = run_maintenance(transaction)
     paused: dict[str, int] = {}
     limited: dict[str, TopicLimits] = {}
     if topics_say_something:
-        paused, limited = _special(connection, request, now)
+        paused, limited = _paused_and_limited(connection, request, now)
     lanes = _lanes(transaction, request)
     held_back = [lane for lane in lanes if lane[0] in paused]
     plain = [lane for lane in lanes if lane[0] not in paused and lane[0] not in limited]
@@ -88,12 +88,12 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     numbers = [number for _, number in best]
     kept_back = False
     if limited:
-        choice = topic_limits.choose(transaction, request, lanes, limited, best)
-        numbers, kept_back = choice.numbers, choice.kept_back
-        if choice.room_at is not None:
-            moments.append(choice.room_at)
+        choice = topic_limits.choose_jobs(transaction, request, lanes, limited, best)
+        numbers, kept_back = choice.numbers, choice.needs_more_slots
+        if choice.next_start_at is not None:
+            moments.append(choice.next_start_at)
     more = len(numbers) == request.limit
-    chosen = _look_at(connection, numbers, seconds_to_microseconds(request.lease_seconds))
+    chosen = _read_chosen_jobs(connection, numbers, seconds_to_microseconds(request.lease_seconds))
     suspect = next((position for position, job in enumerate(chosen) if job.losses), None)
     if suspect is not None:
         # It waits for a claim of its own, which is this one when it comes first.
@@ -103,7 +103,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     if not chosen:
         return Claim((), next_due, kept_back)
     if limited:
-        chosen.sort(key=_by_place)
+        chosen.sort(key=_by_position)
         for position, job in enumerate(chosen):
             job.position = position
     return Claim(
@@ -122,7 +122,7 @@ def claim(transaction: Transaction, request: ClaimRequest) -> Claim:
     )
 
 
-def _special(
+def _paused_and_limited(
     connection: sqlite3.Connection, request: ClaimRequest, now: int
 ) -> tuple[dict[str, int], dict[str, TopicLimits]]:
     """Which of a claim's topics are paused, and until when; and which of the others have limits."""
@@ -137,16 +137,16 @@ def _special(
     return paused, limited
 
 
-def grant_ready(transaction: Transaction, number: int, worker: str, lease_seconds: float) -> Claimed:
+def claim_ready_job(transaction: WriteTransaction, number: int, worker: str, lease_seconds: float) -> Claimed:
     """Just this job, which is ready. No limit of its topic is asked, but it runs."""
-    chosen = _look_at(transaction.connection, [number], seconds_to_microseconds(lease_seconds))
+    chosen = _read_chosen_jobs(transaction.connection, [number], seconds_to_microseconds(lease_seconds))
     topic_limits.mark_granted(transaction, chosen[0].topic, number)
     return _grant(transaction, chosen, worker, lease_seconds, counts_if_lost=True)[0]
 
 
 def _grant(
-    transaction: Transaction,
-    chosen: list[_Chosen],
+    transaction: WriteTransaction,
+    chosen: list[_ChosenJob],
     worker: str,
     lease_seconds: float,
     limited: Mapping[str, TopicLimits] | None = None,
@@ -154,7 +154,7 @@ def _grant(
     counts_if_lost: bool,
 ) -> list[Claimed]:
     connection = transaction.connection
-    first_fence = transaction.take_numbers("fence", len(chosen))
+    first_fence = transaction.reserve_sequence("fence", len(chosen))
     connection.execute(
         _sql["grant"],
         {
@@ -169,32 +169,36 @@ def _grant(
     jobs = _claimed(connection, chosen, first_fence)
     transaction.grants.add(first_fence, jobs)
     if limited:
-        topic_limits.started(transaction, limited, [_limit_of(job) for job in chosen])
+        topic_limits.advance_job_meters(transaction, limited, [_limit_of(job) for job in chosen])
     for (tenant, topic, task), n in Counter(map(_lane_of, chosen)).items():
-        transaction.tally.moved(tenant, topic, task, Code.READY, Code.RUNNING, n)
+        transaction.counter_deltas.count_transition(
+            tenant, topic, task, StateCode.READY, StateCode.RUNNING, n
+        )
     return jobs
 
 
-def tend(transaction: Transaction) -> tuple[list[int], bool]:
+def run_maintenance(transaction: WriteTransaction) -> tuple[list[int], bool]:
     """Bring back and promote what is due. When the next such moments are, and whether any topic is paused or
     has limits.
     """
     execute, now = transaction.connection.execute, transaction.now
     lease_end, expiry, due, topics_say_something = execute(_sql["next_deadlines"]).fetchone()
     if any(moment is not None and moment <= now for moment in (lease_end, expiry, due)):
-        rescue(transaction, MAX_BATCH)
+        rescue_jobs(transaction, MAX_BATCH)
         promote(transaction)
         lease_end, _, due, _ = execute(_sql["next_deadlines"]).fetchone()
     return [moment for moment in (lease_end, due) if moment is not None], bool(topics_say_something)
 
 
-def promote(transaction: Transaction) -> None:
+def promote(transaction: WriteTransaction) -> None:
     rows = transaction.connection.execute(_sql["promote"], (transaction.now, PROMOTE_LIMIT)).fetchall()
     for (tenant, topic, task), n in Counter(rows).items():
-        transaction.tally.moved(tenant, topic, task, Code.WAITING, Code.READY, n)
+        transaction.counter_deltas.count_transition(
+            tenant, topic, task, StateCode.WAITING, StateCode.READY, n
+        )
 
 
-def _lanes(transaction: Transaction, request: ClaimRequest) -> list[tuple[str, str]]:
+def _lanes(transaction: WriteTransaction, request: ClaimRequest) -> list[tuple[str, str]]:
     """The request's lanes as (topic, task) pairs, each once; ``None`` becomes every task of its topic."""
     connection = transaction.connection
     lanes: dict[tuple[str, str], None] = {}
@@ -212,8 +216,8 @@ def _lanes_of(connection: sqlite3.Connection, topic: str) -> list[tuple[str, str
     return [(topic, task) for task in _read_tasks(found)]
 
 
-def is_due(connection: sqlite3.Connection, now: int) -> bool:
-    """Whether ``tend`` has something to do."""
+def maintenance_due(connection: sqlite3.Connection, now: int) -> bool:
+    """Whether ``run_maintenance`` has something to do."""
     *moments, _ = connection.execute(_sql["next_deadlines"]).fetchone()
     return any(moment is not None and moment <= now for moment in moments)
 
@@ -234,13 +238,13 @@ def _choose(
     all that was seen is among the best.
     """
     limit = request.limit
-    depths = dict.fromkeys(lanes, min(limit, max(2 * limit // max(len(lanes), 1), LEAST_DEPTH)))
+    depths = dict.fromkeys(lanes, min(limit, max(2 * limit // max(len(lanes), 1), MIN_LANE_DEPTH)))
     seen: dict[tuple[str, str], list[_Candidate]] = {}
     deeper = lanes
     best: list[_Candidate] = []
     while deeper:
-        seen.update(_look_into(connection, [(lane, depths[lane]) for lane in deeper]))
-        best = _best(seen, limit, request.topic_limits)
+        seen.update(_read_lane_heads(connection, [(lane, depths[lane]) for lane in deeper]))
+        best = _pick_best(seen, limit, request.topic_limits)
         last = best[-1] if len(best) == limit else None
         deeper = [
             lane
@@ -252,14 +256,14 @@ def _choose(
     return best
 
 
-def _look_into(
+def _read_lane_heads(
     connection: sqlite3.Connection, lanes: list[tuple[tuple[str, str], int]]
 ) -> dict[tuple[str, str], list[_Candidate]]:
     """The first jobs of each lane, so many. In few statements, because each has to be prepared."""
     seen: dict[tuple[str, str], list[_Candidate]] = {lane: [] for lane, _ in lanes}
     start = 0
     while start < len(lanes):
-        size = min(MOST_LANES, 1 << (len(lanes) - start).bit_length() - 1)
+        size = min(MAX_LANES_PER_STATEMENT, 1 << (len(lanes) - start).bit_length() - 1)
         values: list[object] = []
         for index, ((topic, task), depth) in enumerate(lanes[start : start + size], start):
             values += (index, topic, task, depth)
@@ -278,7 +282,7 @@ def _ready(lanes: int) -> str:
     return f"SELECT json_group_array(json_array(lane, urgency, number)) FROM ({parts})"  # noqa: S608
 
 
-def _best(
+def _pick_best(
     seen: dict[tuple[str, str], list[_Candidate]], limit: int, rooms: Mapping[str, int]
 ) -> list[_Candidate]:
     """The first of what was seen, without those whose topic has no room left."""
@@ -296,14 +300,14 @@ def _best(
     return best
 
 
-def _look_at(connection: sqlite3.Connection, numbers: list[int], lease_us: int) -> list[_Chosen]:
+def _read_chosen_jobs(connection: sqlite3.Connection, numbers: list[int], lease_us: int) -> list[_ChosenJob]:
     if not numbers:
         return []
-    parameters = {"numbers": _to_json(numbers), "lease_us": lease_us, "small": SMALL_BODY}
+    parameters = {"numbers": _to_json(numbers), "lease_us": lease_us, "small": MAX_INLINE_BODY}
     return _read_chosen(connection.execute(_sql["chosen_jobs"], parameters).fetchone()[0])
 
 
-def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence: int) -> list[Claimed]:
+def _claimed(connection: sqlite3.Connection, chosen: list[_ChosenJob], first_fence: int) -> list[Claimed]:
     checkpoints: dict[int, bytes] = {}
     # Only a job that was granted before can have left a checkpoint; most claims skip the look.
     if again := [job.number for job in chosen if job.reserves]:
@@ -340,7 +344,7 @@ def _claimed(connection: sqlite3.Connection, chosen: list[_Chosen], first_fence:
     ]
 
 
-def _by_place(job: _Chosen) -> _Candidate:
+def _by_position(job: _ChosenJob) -> _Candidate:
     return -job.priority, job.number
 
 
@@ -349,7 +353,10 @@ def _to_json(numbers: list[int]) -> str:
 
 
 def _next_due_in(
-    transaction: Transaction, moments: list[int], held_back: list[tuple[str, str]], paused: dict[str, int]
+    transaction: WriteTransaction,
+    moments: list[int],
+    held_back: list[tuple[str, str]],
+    paused: dict[str, int],
 ) -> float | None:
     """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends."""
     execute = transaction.connection.execute

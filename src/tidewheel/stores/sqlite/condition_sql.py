@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidewheel.core.model import Shown, State
-from tidewheel.stores.condition_sql import Dialect
-from tidewheel.stores.protocol import SUMMARY_LENGTH
-from tidewheel.stores.sql_files import Queries
+from tidewheel.core.model import DerivedState, State
+from tidewheel.stores.bounds import MAX_SUMMARY_LENGTH
+from tidewheel.stores.condition_sql import ConditionDialect
+from tidewheel.stores.sql_files import SqlFile
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/job_queries.sql")
 
 # Written so that the planner recognises the partial indexes.
 _STATES = {
@@ -16,22 +16,22 @@ _STATES = {
     State.COMPLETED: "j.state = 3",
     State.FAILED: "j.state = 4 AND j.state > 3",
     State.CANCELLED: "j.state = 5 AND j.state > 3",
-    Shown.DELAYED: "j.state < 2 AND j.state = 0 AND j.blocked = 0 AND j.run_at > {now}",
-    Shown.RETRYING: "j.state < 2 AND j.attempt > 0",
-    Shown.BLOCKED: "j.blocked > 0 AND j.state = 0",
-    Shown.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
+    DerivedState.DELAYED: "j.state < 2 AND j.state = 0 AND j.blocked = 0 AND j.run_at > {now}",
+    DerivedState.RETRYING: "j.state < 2 AND j.attempt > 0",
+    DerivedState.BLOCKED: "j.blocked > 0 AND j.state = 0",
+    DerivedState.CLAIMED: "j.state = 2 AND j.started_at IS NULL",
 }
 
 
-class Values(Dialect):
+class SqliteDialect(ConditionDialect):
     """Collects the parameters of a statement, in the order in which they are written into it."""
 
     def __init__(self, now: int) -> None:
         self._now = now
-        self.all: list[object] = []
+        self.parameters: list[object] = []
 
     def add(self, value: object) -> str:
-        self.all.append(value)
+        self.parameters.append(value)
         return "?"
 
     def text(self, value: str) -> str:
@@ -43,17 +43,17 @@ class Values(Dialect):
     def contains(self, column: str, value: str) -> str:
         return f"instr({column}, {value}) > 0"
 
-    def state(self, state: State | Shown) -> str:
+    def state(self, state: State | DerivedState) -> str:
         condition = _STATES[state]
         return condition.format(now=self.add(self._now)) if "{now}" in condition else condition
 
-    def holds_text(self, text: str, *, in_payload: bool) -> str:
+    def any_error_contains(self, text: str, *, in_payload: bool) -> str:
         # Bytes in bytes: a payload may be anything.
         parts = [_sql["in_payload"].format(text=self.add(text.encode()))] if in_payload else []
         parts += [_sql[name].format(text=self.add(text)) for name in ("in_summary", "in_attempts")]
         return " OR ".join(parts)
 
-    def last_error_holds(self, text: str) -> str:
+    def last_error_contains(self, text: str) -> str:
         in_summary = _sql["in_summary"].format(text=self.add(text))
-        in_rest = _sql["in_last_attempt"].format(text=self.add(text), length=SUMMARY_LENGTH)
+        in_rest = _sql["in_last_attempt"].format(text=self.add(text), length=MAX_SUMMARY_LENGTH)
         return f"{in_summary} OR {in_rest}"

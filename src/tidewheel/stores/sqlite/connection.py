@@ -1,7 +1,7 @@
 """Open SQLite connections with the settings that the whole store relies on.
 
-``Home`` detects use after ``fork()``, which threads and connections do not survive. A fork hook counts forks,
-because asking for the process id is a system call and cost as much as making a job id.
+``ForkGuard`` detects use after ``fork()``, which threads and connections do not survive. A fork hook counts
+forks, because asking for the process id is a system call and cost as much as making a job id.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables; RETURNING came in 3.35
 WRITER_CACHE_KIB: Final = 16 * 1024
 READER_CACHE_KIB: Final = 4 * 1024
 
-SHORTEST_REST: Final = 0.00005
-LONGEST_REST: Final = 0.0005
+MIN_LOCK_RETRY_SECONDS: Final = 0.00005
+MAX_LOCK_RETRY_SECONDS: Final = 0.0005
 """Seconds between two tries for the write lock: an eighth of what the wait has lasted, within these."""
-UNREADABLE: Final = (UnicodeError, msgspec.MsgspecError, KeyError, TypeError)
+DECODE_ERRORS: Final = (UnicodeError, msgspec.MsgspecError, KeyError, TypeError)
 """What reading rows raises, apart from SQLite's own errors, when a damaged file holds what nobody wrote."""
-PATIENCE: Final = 0.003
+LOCK_REQUEST_SECONDS: Final = 0.003
 """Seconds until a waiter makes itself heard. Again after ten times as long, because that may get lost."""
 
-_making = threading.Lock()
+_create_lock = threading.Lock()
 
 
-def connect(location: Location, *, read_only: bool = False, lent: bool = False) -> sqlite3.Connection:
+def connect(location: Location, *, read_only: bool = False, for_handler: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode; transactions are begun by hand.
 
     The file must be there, unless the location says otherwise and the connection is to write.
@@ -55,20 +55,20 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
         )
     try:
         connection = sqlite3.connect(
-            _address(location, create=location.create and not read_only and not lent),
+            _address(location, create=location.create and not read_only and not for_handler),
             uri=True,
             timeout=0,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=0 if lent else 256,
+            cached_statements=0 if for_handler else 256,
         )
     except sqlite3.Error as error:
-        raise translate(error, location) from error
+        raise translate_error(error, location) from error
     try:
         # A few statements below need a lock that another process may hold for a moment.
         connection.execute(f"PRAGMA busy_timeout = {int(location.busy_seconds * 1000)}")
         # Nevertheless this one fails at once when two processes do it to a new file at the same moment.
-        mode = _when_free(connection, "PRAGMA journal_mode = WAL", location).fetchone()[0]
+        mode = _retry_while_busy(connection, "PRAGMA journal_mode = WAL", location).fetchone()[0]
         if mode != "wal":
             raise StoreError(
                 f"{location.path} cannot use write-ahead logging (journal mode is {mode!r}); "
@@ -80,9 +80,9 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
             connection.execute("PRAGMA fullfsync = ON")
             connection.execute("PRAGMA checkpoint_fullfsync = ON")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        cache = READER_CACHE_KIB if read_only or lent else WRITER_CACHE_KIB
+        cache = READER_CACHE_KIB if read_only or for_handler else WRITER_CACHE_KIB
         connection.execute(f"PRAGMA cache_size = -{cache}")
-        if lent:
+        if for_handler:
             connection.execute("PRAGMA foreign_keys = ON")
         if read_only:
             connection.execute("PRAGMA query_only = ON")
@@ -92,9 +92,9 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
             connection.execute("PRAGMA temp_store = MEMORY")
             # From here on waiting is done by begin_immediate, which is fair where SQLite's own is not.
             connection.execute("PRAGMA busy_timeout = 0")
-    except (sqlite3.Error, *UNREADABLE) as error:
+    except (sqlite3.Error, *DECODE_ERRORS) as error:
         connection.close()
-        raise translate(error, location) from error
+        raise translate_error(error, location) from error
     except BaseException:
         connection.close()
         raise
@@ -104,7 +104,7 @@ def connect(location: Location, *, read_only: bool = False, lent: bool = False) 
 def _address(location: Location, *, create: bool) -> str:
     """Return the URI of the file, after making it where it is missing and may be made."""
     if create:
-        with _making:  # whoever finds the file may lock it, and closing it would drop that lock
+        with _create_lock:  # whoever finds the file may lock it, and closing it would drop that lock
             _make_file(location)
     return f"{Path(location.path).as_uri()}?mode=rw"
 
@@ -135,20 +135,20 @@ def _make_file(location: Location) -> None:
 
 
 def begin_immediate(
-    connection: sqlite3.Connection, location: Location, make_heard: Callable[[], None] = lambda: None
+    connection: sqlite3.Connection, location: Location, request_lock: Callable[[], None] = lambda: None
 ) -> None:
     """Take the write lock, waiting fairly; ``make_heard`` tells others that somebody does.
 
     Always IMMEDIATE: a deferred transaction that turns into a writer fails at once when somebody else wrote.
     """
-    _when_free(connection, "BEGIN IMMEDIATE", location, make_heard)
+    _retry_while_busy(connection, "BEGIN IMMEDIATE", location, request_lock)
 
 
-def _when_free(
+def _retry_while_busy(
     connection: sqlite3.Connection,
     statement: str,
     location: Location,
-    make_heard: Callable[[], None] = lambda: None,
+    request_lock: Callable[[], None] = lambda: None,
 ) -> sqlite3.Cursor:
     """Try until nobody holds the lock.
 
@@ -156,24 +156,24 @@ def _when_free(
     The first ones are shorter still: whoever was woken by a hint waits for the commit it was sent before.
     """
     began = time.monotonic()
-    patience = PATIENCE
+    patience = LOCK_REQUEST_SECONDS
     while True:
         try:
             return connection.execute(statement)
         except sqlite3.OperationalError as error:
             waited = time.monotonic() - began
             if not is_busy(error) or waited > location.busy_seconds:
-                raise translate(error, location) from error
+                raise translate_error(error, location) from error
             if waited > patience:
                 patience *= 10
-                make_heard()
-            rest = min(max(waited / 8, SHORTEST_REST), LONGEST_REST)
+                request_lock()
+            rest = min(max(waited / 8, MIN_LOCK_RETRY_SECONDS), MAX_LOCK_RETRY_SECONDS)
             time.sleep(rest * jitter(0.5, 1.5))
 
 
-def translate(error: Exception, location: Location) -> StoreError:
+def translate_error(error: Exception, location: Location) -> StoreError:
     """What the driver or a decoder said, in our words: what happened, to which file, what helps."""
-    if isinstance(error, UNREADABLE):
+    if isinstance(error, DECODE_ERRORS):
         # A bug of ours could look the same, and nobody should throw a good file away for it.
         return StoreError(
             f"{location.path} holds something that cannot be read ({error!r}); it is damaged if "
@@ -201,7 +201,7 @@ def translate(error: Exception, location: Location) -> StoreError:
             "system's log"
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return damaged(text, location)
+        return damaged_file_error(text, location)
     if "no such table: tidewheel_" in text:
         return StoreError(
             f"{location.path} has no Tidewheel tables yet; run `tidewheel migrate`, or what "
@@ -218,7 +218,7 @@ def _lacks_rights(path: Path) -> bool:
     )
 
 
-def damaged(text: str, location: Location) -> StoreError:
+def damaged_file_error(text: str, location: Location) -> StoreError:
     """Not ``StoreUnavailable``: waiting does not help."""
     return StoreError(
         f"{location.path} is damaged or not a database: {text}; stop what uses it and restore a backup, or "
@@ -230,31 +230,31 @@ def is_busy(error: sqlite3.OperationalError) -> bool:
     return (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
-class Home:
+class ForkGuard:
     """The process this was made in."""
 
     _forks = 0  # how often this process's ancestors forked, since this module was loaded
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._made_after = Home._forks
+        self._fork_count = ForkGuard._forks
 
     @property
-    def left(self) -> bool:
+    def forked(self) -> bool:
         """Whether this is another process, forked from it."""
-        return self._made_after != Home._forks
+        return self._fork_count != ForkGuard._forks
 
     def check(self) -> None:
-        if self.left:
+        if self.forked:
             raise UsedAfterFork(
                 f"this store was opened in process {self._pid} and is used in process {os.getpid()}; "
                 "open a new Tidewheel after fork()"
             )
 
 
-def _count() -> None:
-    Home._forks += 1
+def _count_fork() -> None:
+    ForkGuard._forks += 1
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count)
+    os.register_at_fork(after_in_child=_count_fork)

@@ -19,40 +19,46 @@ from tidewheel.errors import InvalidInput, KeyInUse, LimitExceeded, TidewheelErr
 from tidewheel.stores.enqueue import (
     Column,
     check_parents,
-    columns_of,
-    key_in_use,
-    limit_problem,
-    microseconds,
-    shared,
-    spread,
+    check_store_limits,
+    collapse_equal,
+    column_in_microseconds,
+    expand,
+    jobs_to_columns,
+    key_in_use_error,
 )
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.sqlite import documents
-from tidewheel.stores.sqlite.bulk_insert import blob, write_rows
-from tidewheel.stores.sqlite.dependencies import attach, in_view, release
+from tidewheel.stores.sqlite.bulk_insert import to_blob, write_rows
+from tidewheel.stores.sqlite.dependencies import add_parents, is_visible, release_dependents
 from tidewheel.stores.sqlite.row_mapping import FORMAT_CODES, KEY_UNTIL
-from tidewheel.stores.sqlite.tenant_scope import by_key
+from tidewheel.stores.sqlite.tenant_scope import with_key_condition
 from tidewheel.stores.sqlite.topic_limits import fair_topics
-from tidewheel.stores.sqlite.write_transaction import Code, Metric, Tally, Transaction, savepoint
+from tidewheel.stores.sqlite.write_transaction import (
+    CounterDeltas,
+    Metric,
+    StateCode,
+    WriteTransaction,
+    savepoint,
+)
 
-_WAITING: Final = Code.WAITING.value
-_READY: Final = Code.READY.value
+_WAITING: Final = StateCode.WAITING.value
+_READY: Final = StateCode.READY.value
 _ENQUEUED: Final = Metric.ENQUEUED
 
 
-NewRow = tuple[NewJob, int, int, int | None]
+NewJobRow = tuple[NewJob, int, int, int | None]
 """A job that is to be written with its number, when it is due and when it expires."""
 
 
-def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
+def insert_jobs(transaction: WriteTransaction, rows: Sequence[NewJobRow]) -> None:
     """Write these jobs, count them, and remember whom to wake."""
     if not rows:
         return
     number = len(rows)
     jobs, numbers, due, expires_ats = zip(*rows, strict=True)
-    of = columns_of(jobs)
+    of = jobs_to_columns(jobs)
     now = transaction.now
-    run_ats = shared(due)
+    run_ats = collapse_equal(due)
     states = [_WAITING if run_at > now else _READY for run_at in run_ats]
     write_rows(
         transaction.connection,
@@ -60,7 +66,7 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
         number,
         {
             "number": numbers,
-            "id": [blob(job_id.bytes) for job_id in of["id"]],
+            "id": [to_blob(job_id.bytes) for job_id in of["id"]],
             "state": states,
             "topic": of["topic"],
             "task": of["task"],
@@ -69,18 +75,20 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
             "run_at": run_ats,
             "created_at": (now,),
             "max_attempts": of["max_attempts"],
-            "timeout_us": microseconds(of["timeout"]),
-            "lease_us": microseconds(of["lease_seconds"]),
-            "retention_us": microseconds(of["retention"]),
-            "retention_failed_us": microseconds(of["retention_failed"]),
-            "expires_at": shared(expires_ats),
+            "timeout_us": column_in_microseconds(of["timeout"]),
+            "lease_us": column_in_microseconds(of["lease_seconds"]),
+            "retention_us": column_in_microseconds(of["retention"]),
+            "retention_failed_us": column_in_microseconds(of["retention_failed"]),
+            "expires_at": collapse_equal(expires_ats),
             "retry": of["retry"],
             "key": of["key"],
-            "key_until": shared([None if job.key is None else KEY_UNTIL[job.key_until] for job in jobs]),
+            "key_until": collapse_equal(
+                [None if job.key is None else KEY_UNTIL[job.key_until] for job in jobs]
+            ),
             "correlation_id": of["correlation_id"],
             "user_id": of["user_id"],
             "service_id": of["service_id"],
-            "limit_key": _limit_keys(transaction, of["topic"], of["limit_key"]),
+            "limit_key": _stored_limit_keys(transaction, of["topic"], of["limit_key"]),
             "headers": of["headers"],
         },
     )
@@ -91,56 +99,56 @@ def insert(transaction: Transaction, rows: Sequence[NewRow]) -> None:
         {
             "number": numbers,
             "format": [FORMAT_CODES[body_format] for body_format in of["format"]],
-            "payload": [blob(payload) for payload in of["payload"]],
+            "payload": [to_blob(payload) for payload in of["payload"]],
         },
     )
-    _count(transaction, number, of["tenant"], of["topic"], of["task"], states)
+    _count_new_jobs(transaction, number, of["tenant"], of["topic"], of["task"], states)
 
 
-def _limit_keys(transaction: Transaction, topics: Column, limit_keys: Column) -> Column:
+def _stored_limit_keys(transaction: WriteTransaction, topics: Column, limit_keys: Column) -> Column:
     """With an empty one for jobs of fair topics that have none."""
     fair = fair_topics(transaction.connection)
     if not fair or fair.isdisjoint(topics):
         return limit_keys
     number = max(len(topics), len(limit_keys))
-    pairs = zip(spread(topics, number), spread(limit_keys, number), strict=True)
+    pairs = zip(expand(topics, number), expand(limit_keys, number), strict=True)
     return [NO_KEY if key is None and topic in fair else key for topic, key in pairs]
 
 
-def _count(
-    transaction: Transaction, number: int, tenants: Column, topics: Column, tasks: Column, states: Column
+def _count_new_jobs(
+    transaction: WriteTransaction, number: int, tenants: Column, topics: Column, tasks: Column, states: Column
 ) -> None:
     if len(tenants) == len(topics) == len(tasks) == len(states) == 1:
         lanes = {(tenants[0], topics[0], tasks[0], states[0]): number}
     else:
-        columns = [spread(column, number) for column in (tenants, topics, tasks, states)]
+        columns = [expand(column, number) for column in (tenants, topics, tasks, states)]
         lanes = Counter(zip(*columns, strict=True))
     for (tenant, topic, task, state), n in lanes.items():
-        transaction.tally.moved(tenant, topic, task, None, state, n)
-        transaction.tally.happened(transaction.now, _ENQUEUED, topic, task, n)
+        transaction.counter_deltas.count_transition(tenant, topic, task, None, state, n)
+        transaction.counter_deltas.count_event(transaction.now, _ENQUEUED, topic, task, n)
         # Also for delayed jobs: a sleeping worker has to learn when to get up.
         transaction.ready_topics.add(topic)
 
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/enqueue.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/enqueue.sql")
 
 
 def enqueue(
-    transaction: Transaction, calls: Sequence[Sequence[NewJob]]
+    transaction: WriteTransaction, calls: Sequence[Sequence[NewJob]]
 ) -> list[list[Enqueued] | TidewheelError]:
     """Every call's jobs, with one pair of statements for many of them."""
-    rows: list[NewRow] = []
-    number = transaction.take_numbers("number", sum(map(len, calls)))
+    rows: list[NewJobRow] = []
+    number = transaction.reserve_sequence("number", sum(map(len, calls)))
     limited = transaction.limits.max_topics or transaction.limits.max_jobs_per_topic
     answers: list[list[Enqueued] | TidewheelError] = []
     for jobs in calls:
-        if limited and (problem := _limit_problem(transaction, jobs, rows)):
+        if limited and (problem := _check_limits(transaction, jobs, rows)):
             answers.append(problem)
             continue
-        if True in [job.after != () or (job.only is not None and job.key is not None) for job in jobs]:
-            insert(transaction, rows)
+        if True in [job.after != () or (job.row_filter is not None and job.key is not None) for job in jobs]:
+            insert_jobs(transaction, rows)
             rows.clear()
-            answers.append(_undoable(transaction, jobs, number))
+            answers.append(_enqueue_in_savepoint(transaction, jobs, number))
             number += len(jobs)
             continue
         answer: list[Enqueued] = []
@@ -148,51 +156,51 @@ def enqueue(
             answer.append(_add(transaction, job, number, rows))
             number += 1
         answers.append(answer)
-    insert(transaction, rows)
+    insert_jobs(transaction, rows)
     return answers
 
 
-def _undoable(
-    transaction: Transaction, jobs: Sequence[NewJob], number: int
+def _enqueue_in_savepoint(
+    transaction: WriteTransaction, jobs: Sequence[NewJob], number: int
 ) -> list[Enqueued] | TidewheelError:
     """Write a call that is undone as a whole if a job to run after is not there or a key is not to be met."""
-    part = transaction.part()
-    rows: list[NewRow] = []
+    part = transaction.nested()
+    rows: list[NewJobRow] = []
     try:
         with savepoint(transaction.connection, "tidewheel_after"):
             check_parents(jobs)
             answer = [_add(part, job, place, rows) for place, job in enumerate(jobs, number)]
-            insert(part, rows)
+            insert_jobs(part, rows)
             written = {one.job_id for one in answer if not one.duplicate}
-            attach(part, [job for job in jobs if job.after and job.id in written])
+            add_parents(part, [job for job in jobs if job.after and job.id in written])
             if part.parents_ended:
-                release(part)
+                release_dependents(part)
     except (InvalidInput, KeyInUse) as error:
         return error
-    transaction.take_in(part)
+    transaction.absorb(part)
     return answer
 
 
-def enqueue_inside(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
+def enqueue_in_transaction(transaction: WriteTransaction, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """One call's jobs, in a transaction that others have to do with; what is refused leaves it as it was."""
-    part = transaction.part()
+    part = transaction.nested()
     with savepoint(transaction.connection, "tidewheel_enqueue"):
         (answer,) = enqueue(part, [jobs])
         if isinstance(answer, TidewheelError):
             raise answer
         # At once: its owner may go back behind it, to a savepoint of their own, and the next one counts it.
-        part.tally.write(transaction.connection)
-        part.tally = Tally()
-    transaction.take_in(part)
+        part.counter_deltas.write(transaction.connection)
+        part.counter_deltas = CounterDeltas()
+    transaction.absorb(part)
     return answer
 
 
-def enqueue_with(
-    transaction: Transaction, call: tuple[NewDocument, Sequence[NewJob]]
+def enqueue_with_document(
+    transaction: WriteTransaction, call: tuple[NewDocument, Sequence[NewJob]]
 ) -> list[Enqueued] | None:
     """A document and jobs. What is raised here undoes both."""
     document, jobs = call
-    if documents.write(transaction, [document]) == [None]:
+    if documents.write_documents(transaction, [document]) == [None]:
         return None
     (answer,) = enqueue(transaction, [jobs]) if jobs else ([],)
     if isinstance(answer, TidewheelError):
@@ -200,7 +208,7 @@ def enqueue_with(
     return answer
 
 
-def _add(transaction: Transaction, job: NewJob, number: int, rows: list[NewRow]) -> Enqueued:
+def _add(transaction: WriteTransaction, job: NewJob, number: int, rows: list[NewJobRow]) -> Enqueued:
     now = run_at = transaction.now
     if job.run_at is not None:
         run_at = max(job.run_at, now)  # a past one means now: nobody has waited for a job before it existed
@@ -213,38 +221,38 @@ def _add(transaction: Transaction, job: NewJob, number: int, rows: list[NewRow])
         taken = (job.tenant, job.task or job.topic, job.key, number)
         if transaction.connection.execute(_sql["take_key"], taken).fetchone() is None:
             # The holder may be a job of this very transaction that is not written yet.
-            insert(transaction, rows)
+            insert_jobs(transaction, rows)
             rows.clear()
             return _duplicate(transaction, job, run_at, expires_at)
     rows.append((job, number, run_at, expires_at))
     return Enqueued(job.id, number, now, run_at)
 
 
-def _duplicate(transaction: Transaction, job: NewJob, run_at: int, expires_at: int | None) -> Enqueued:
+def _duplicate(transaction: WriteTransaction, job: NewJob, run_at: int, expires_at: int | None) -> Enqueued:
     connection = transaction.connection
     key = (job.tenant, job.task or job.topic, job.key)
-    holder = connection.execute(by_key(_sql["key_holder"]), key).fetchone()
+    holder = connection.execute(with_key_condition(_sql["key_holder"]), key).fetchone()
     number, id_bytes, state, created_at, held_run_at, attempt, tenant, topic, task, blocked = holder
     held = UUID(bytes=id_bytes)
-    if not in_view(transaction, job, held):
-        raise key_in_use(job.key)
+    if not is_visible(transaction, job, held):
+        raise key_in_use_error(job.key)
     if (
         job.on_duplicate is not OnDuplicate.REPLACE
-        or state > Code.READY
+        or state > StateCode.READY
         or attempt
         or connection.execute(_sql["has_saved"], {"number": number}).fetchone()[0]
     ):
         return Enqueued(held, number, created_at, held_run_at, duplicate=True)
-    new_state = Code.WAITING if run_at > transaction.now or blocked else Code.READY
+    new_state = StateCode.WAITING if run_at > transaction.now or blocked else StateCode.READY
     connection.execute(_sql["replace_job"], (new_state.value, job.priority, run_at, expires_at, number))
     connection.execute(_sql["replace_body"], (FORMAT_CODES[job.format], job.payload, number))
-    transaction.tally.moved(tenant, topic, task, state, new_state)
+    transaction.counter_deltas.count_transition(tenant, topic, task, state, new_state)
     transaction.ready_topics.add(topic)
     return Enqueued(held, number, created_at, run_at, duplicate=True, replaced=True)
 
 
-def _limit_problem(
-    transaction: Transaction, jobs: Sequence[NewJob], rows: list[NewRow]
+def _check_limits(
+    transaction: WriteTransaction, jobs: Sequence[NewJob], rows: list[NewJobRow]
 ) -> LimitExceeded | None:
     """Whether these jobs would pass a limit, counting what this transaction has not written yet."""
     limits, execute = transaction.limits, transaction.connection.execute
@@ -253,12 +261,12 @@ def _limit_problem(
     for job in jobs:
         key = (job.tenant, job.task or job.topic, job.key)
         if job.key is not None:
-            if key in keys or execute(by_key(_sql["key_taken"]), key).fetchone()[0]:
+            if key in keys or execute(with_key_condition(_sql["key_taken"]), key).fetchone()[0]:
                 continue  # a duplicate adds nothing
             keys.add(key)
         added[job.topic] += 1
     unwritten = Counter(row[0].topic for row in rows)
-    return limit_problem(
+    return check_store_limits(
         limits,
         added,
         topics=lambda: {row[0] for row in execute(_sql["topics_with_jobs"])} | unwritten.keys(),

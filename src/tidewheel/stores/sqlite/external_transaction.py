@@ -19,16 +19,16 @@ from uuid import UUID
 from tidewheel.core.clock import Clock
 from tidewheel.core.model import Enqueued, JobRecord, NewJob
 from tidewheel.errors import InvalidInput, StoreError
-from tidewheel.stores.external_transaction import Joined, Visit, Work
-from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH, StoreLimits
+from tidewheel.stores.bounds import MAX_ENQUEUE_BATCH, StoreLimits
+from tidewheel.stores.external_transaction import ExternalEnqueueResult, SqliteCall, TransactionSteps
 from tidewheel.stores.sqlite import job_queries
-from tidewheel.stores.sqlite.enqueue import enqueue_inside
+from tidewheel.stores.sqlite.enqueue import enqueue_in_transaction
 from tidewheel.stores.sqlite.location import parse_url, refuse_second_name
-from tidewheel.stores.sqlite.wakeups import ring_from
-from tidewheel.stores.sqlite.write_transaction import Grants, Transaction, savepoint
+from tidewheel.stores.sqlite.wakeups import notify_from_connection
+from tidewheel.stores.sqlite.write_transaction import GrantedJobs, WriteTransaction, savepoint
 
 
-class SqliteJoiner:
+class SqliteExternalTransaction:
     """What is done to the tables of one file."""
 
     dialect: ClassVar[str] = "sqlite"
@@ -40,34 +40,34 @@ class SqliteJoiner:
         self._checked: set[str] = set()
         """Names of the file, few, by which connections may reach it."""
 
-    def enqueue(self, jobs: Sequence[NewJob]) -> Work[Joined]:
-        joined: Joined = yield Visit(lambda connection: self._enqueue(connection, jobs))
+    def enqueue(self, jobs: Sequence[NewJob]) -> TransactionSteps[ExternalEnqueueResult]:
+        joined: ExternalEnqueueResult = yield SqliteCall(lambda connection: self._enqueue(connection, jobs))
         return joined
 
-    def get(self, job_id: UUID, tenant: str | None) -> Work[JobRecord | None]:
-        found: JobRecord | None = yield Visit(lambda connection: self._get(connection, job_id, tenant))
+    def get(self, job_id: UUID, tenant: str | None) -> TransactionSteps[JobRecord | None]:
+        found: JobRecord | None = yield SqliteCall(lambda connection: self._get(connection, job_id, tenant))
         return found
 
     def _get(self, connection: sqlite3.Connection, job_id: UUID, tenant: str | None) -> JobRecord | None:
-        with _as_we_read(connection), _missing_tables(self._path):
+        with _default_row_format(connection), _missing_tables(self._path):
             self._check_file(connection)
             return job_queries.get(connection, job_id, tenant)
 
-    def _enqueue(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> Joined:
-        with _as_we_read(connection), _missing_tables(self._path):
+    def _enqueue(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> ExternalEnqueueResult:
+        with _default_row_format(connection), _missing_tables(self._path):
             self._check_file(connection)
-            with _inside_transaction(connection):
-                transaction = Transaction(connection, self._clock.now(), self._limits, Grants())
+            with _is_in_transaction(connection):
+                transaction = WriteTransaction(connection, self._clock.now(), self._limits, GrantedJobs())
                 answers: list[Enqueued] = []
                 for start in range(0, len(jobs), MAX_ENQUEUE_BATCH):
-                    answers += enqueue_inside(transaction, jobs[start : start + MAX_ENQUEUE_BATCH])
-                ring_from(connection, transaction.ready_topics)
+                    answers += enqueue_in_transaction(transaction, jobs[start : start + MAX_ENQUEUE_BATCH])
+                notify_from_connection(connection, transaction.ready_topics)
                 held = [
                     job_queries.get(connection, answer.job_id, job.tenant)
                     for job, answer in zip(jobs, answers, strict=True)
                     if answer.duplicate
                 ]
-        return Joined(answers, {record.id: record for record in held if record is not None})
+        return ExternalEnqueueResult(answers, {record.id: record for record in held if record is not None})
 
     def _check_file(self, connection: sqlite3.Connection) -> None:
         """Jobs in a file that no worker of this app looks at would wait for ever."""
@@ -91,7 +91,7 @@ def _same_file(path: str, other: str) -> bool:
 
 
 @contextlib.contextmanager
-def _as_we_read(connection: sqlite3.Connection) -> Iterator[None]:
+def _default_row_format(connection: sqlite3.Connection) -> Iterator[None]:
     """Rows are tuples and texts are texts meanwhile, whatever the owner of the connection likes."""
     factories = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
@@ -114,7 +114,7 @@ def _missing_tables(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _inside_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def _is_in_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     if connection.in_transaction:
         with savepoint(connection, "tidewheel_using"):
             yield

@@ -4,7 +4,7 @@ SQLite names the log after the file. A file with two names (bind mount, hard lin
 overwrite each other. A process that uses a log keeps locks on its ``-shm``, whatever its name. If the
 database is locked but our ``-shm`` is not, the holder has another log or no WAL mode; the file is not opened.
 Only Linux reports locks without taking one. Elsewhere, and after 16 files, a ``-shm`` counts as in use.
-``Presence`` checks that the path still names the open file, because SQLite would commit to a removed one.
+``FileIdentity`` checks that the path still names the open file, because SQLite would commit to a removed one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidewheel.stores.sqlite.location import MOUNT_THE_DIRECTORY, Location
 
 SETTLE_SECONDS: Final = 5.0
 """How long a process that opens or closes the file may hold it while its ``-shm`` is not there."""
-LOOK_SECONDS: Final = 0.02
+CHECK_SECONDS: Final = 0.02
 MAX_DESCRIPTORS: Final = 16
 
 _lock = threading.Lock()
@@ -36,11 +36,11 @@ the file is removed.
 """
 
 
-def prove_shared_log(location: Location) -> None:
+def check_shared_wal(location: Location) -> None:
     """Raise ``StoreUnavailable`` if another process may have the file open with another log. Blocks."""
     until = time.monotonic() + SETTLE_SECONDS
     while _has_content(location.path) and not _is_in_use(f"{location.path}-shm"):
-        if _is_free(location):
+        if _is_only_connection(location):
             return
         if time.monotonic() > until:
             raise StoreUnavailable(
@@ -49,7 +49,7 @@ def prove_shared_log(location: Location) -> None:
                 "uses the file under another name and each side would overwrite the commits of the other. "
                 f"{MOUNT_THE_DIRECTORY}"
             )
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
 
 
 def _is_in_use(shared_memory: str) -> bool:
@@ -100,7 +100,7 @@ def _has_content(path: str) -> bool:
         return False  # opening it tells what is wrong
 
 
-def _is_free(location: Location) -> bool:
+def _is_only_connection(location: Location) -> bool:
     """Return whether no other connection has the file open."""
     locked = _is_locked(location.path)
     return _can_be_locked(location) if locked is None else not locked
@@ -129,7 +129,7 @@ def _can_be_locked(location: Location) -> bool:
     return True
 
 
-class Presence:
+class FileIdentity:
     """The database and its log as they were when they were opened."""
 
     def __init__(self, location: Location) -> None:
@@ -140,16 +140,16 @@ class Presence:
     def check(self, *, in_transaction: bool = False) -> None:
         """Raise ``StoreUnavailable`` unless both are there."""
         if (found := _identity(self._path)) != self._file:
-            raise self._taken_away(self._path, found)
+            raise self._file_replaced_error(self._path, found)
         if (found := _identity(self._log_path)) == self._log:
             return
         if self._log is not None:
-            raise self._taken_away(self._log_path, found)
+            raise self._file_replaced_error(self._log_path, found)
         # Until our connection is in a transaction for the first time, another one's end may remove the log.
         if in_transaction:
             self._log = found
 
-    def _taken_away(self, path: str, found: tuple[int, int] | None) -> StoreUnavailable:
+    def _file_replaced_error(self, path: str, found: tuple[int, int] | None) -> StoreUnavailable:
         return StoreUnavailable(
             f"{path} was {'removed' if found is None else 'replaced'} while it was in use, and what is "
             f"written would be lost; put it back, or stop every process that uses {self._path} and start "

@@ -11,31 +11,23 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
-from tidewheel.core.model import (
-    ROOT_TENANT,
-    URGENT_ABOVE,
-    Claimed,
-    Head,
-    JobRecord,
-    Lease,
-    TopicDepth,
-    Verdict,
-)
-from tidewheel.stores.protocol import COUNT_LIMIT, MAX_LOOKED_AT
-from tidewheel.stores.sql_files import Queries
+from tidewheel.core.model import ROOT_TENANT, URGENT_ABOVE, ActionResult, Claimed, JobRecord, Lease, TopicHead
+from tidewheel.core.reports import TopicDepth
+from tidewheel.stores.bounds import MAX_COUNT, MAX_SCANNED_JOBS
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.sqlite import claims, job_queries
-from tidewheel.stores.sqlite.admin import Selection, each, find_row, requeue_row
-from tidewheel.stores.sqlite.dependencies import must_wait, wait_again
-from tidewheel.stores.sqlite.reports import FEW_JOBS
-from tidewheel.stores.sqlite.settlements import Row
-from tidewheel.stores.sqlite.tenant_scope import by_key, find
-from tidewheel.stores.sqlite.write_transaction import Code, Transaction
+from tidewheel.stores.sqlite.admin import JobSelection, apply_to_each, find_job, requeue_job
+from tidewheel.stores.sqlite.dependencies import must_wait, restore_parents
+from tidewheel.stores.sqlite.reports import MAX_SCANNED_OF_TENANT
+from tidewheel.stores.sqlite.settlements import JobRow
+from tidewheel.stores.sqlite.tenant_scope import execute_for_tenant, with_key_condition
+from tidewheel.stores.sqlite.write_transaction import StateCode, WriteTransaction
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/pull.sql")
-_admin_sql = Queries("tidewheel.stores.sqlite", "sql/admin.sql")
-_statistics_sql = Queries("tidewheel.stores.sqlite", "sql/statistics.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/pull.sql")
+_admin_sql = SqlFile("tidewheel.stores.sqlite", "sql/admin.sql")
+_statistics_sql = SqlFile("tidewheel.stores.sqlite", "sql/statistics.sql")
 
-GREATEST_NUMBER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 _BY_TENANT = "tidewheel_jobs_tenant"
 _URGENT = {"urgent": str(URGENT_ABOVE)}
 
@@ -43,7 +35,7 @@ _Lane = tuple[str, str]
 """Topic and task."""
 
 
-class Grant(NamedTuple):
+class ClaimJobRequest(NamedTuple):
     """Which job, to whom, for how long."""
 
     job_id: UUID
@@ -55,33 +47,33 @@ class Grant(NamedTuple):
 # -- writing ------------------------------------------------------------------------------------------------
 
 
-def grant(transaction: Transaction, wanted: Grant) -> Claimed | None:
-    claims.tend(transaction)
-    row = find_row(transaction, wanted.job_id, wanted.tenant)
+def claim_job(transaction: WriteTransaction, wanted: ClaimJobRequest) -> Claimed | None:
+    claims.run_maintenance(transaction)
+    row = find_job(transaction, wanted.job_id, wanted.tenant)
     if row is None or row.blocked:
         return None
-    back: list[Row] = []
+    back: list[JobRow] = []
     match row.state:
-        case Code.READY:
+        case StateCode.READY:
             pass
-        case Code.WAITING:
+        case StateCode.WAITING:
             _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=0)
-        case Code.FAILED if must_wait(transaction, row):
+        case StateCode.FAILED if must_wait(transaction, row):
             return None
-        case Code.FAILED if requeue_row(transaction, row, back=back, kicks=0) is Verdict.DONE:
-            wait_again(transaction, back)
+        case StateCode.FAILED if requeue_job(transaction, row, back=back, kicks=0) is ActionResult.DONE:
+            restore_parents(transaction, back)
         case _:
             return None
-    return claims.grant_ready(transaction, row.number, wanted.worker, wanted.lease_seconds)
+    return claims.claim_ready_job(transaction, row.number, wanted.worker, wanted.lease_seconds)
 
 
-def touch(transaction: Transaction, argument: tuple[Sequence[Lease], float]) -> list[float | None]:
+def touch(transaction: WriteTransaction, argument: tuple[Sequence[Lease], float]) -> list[float | None]:
     leases, lease_seconds = argument
     touched: dict[Lease, float | None] = {}
     for lease in dict.fromkeys(leases):
         parameters = {
             "now": transaction.now,
-            "leases_at": transaction.leases_at,
+            "leases_at": transaction.lease_cutoff,
             "lease_us": seconds_to_microseconds(lease_seconds),
             "id": lease.job_id.bytes,
             "fence": lease.fence,
@@ -91,36 +83,43 @@ def touch(transaction: Transaction, argument: tuple[Sequence[Lease], float]) -> 
     return [touched[lease] for lease in leases]
 
 
-def kick(transaction: Transaction, argument: tuple[str, int, str | None, bool]) -> int:
+def kick(transaction: WriteTransaction, argument: tuple[str, int, str | None, bool]) -> int:
     topic, limit, tenant, failed_only = argument
-    failed = _can_come_back(transaction, topic, limit, tenant)
-    back: list[Row] = []
+    failed = _kickable_jobs(transaction, topic, limit, tenant)
+    back: list[JobRow] = []
     for row in failed:
-        requeue_row(transaction, row, back=back)
-    wait_again(transaction, back)
+        requeue_job(transaction, row, back=back)
+    restore_parents(transaction, back)
     if failed or failed_only:
         return len(failed)
     values = (topic, transaction.now, limit)
-    index = _index(transaction.connection, tenant, "tidewheel_jobs_delayed")
-    delayed = find(transaction.connection, _sql["delayed_by_time"], tenant, values, index=index).fetchall()
+    index = _index_hint(transaction.connection, tenant, "tidewheel_jobs_delayed")
+    delayed = execute_for_tenant(
+        transaction.connection, _sql["delayed_by_time"], tenant, values, index=index
+    ).fetchall()
     _make_due(transaction, delayed, kicks=1)
     return len(delayed)
 
 
-def _can_come_back(transaction: Transaction, topic: str, limit: int, tenant: str | None) -> list[Row]:
+def _kickable_jobs(transaction: WriteTransaction, topic: str, limit: int, tenant: str | None) -> list[JobRow]:
     """The first failed jobs whose key nobody else holds or is about to take, so many."""
     connection = transaction.connection
-    found: list[Row] = []
+    found: list[JobRow] = []
     taken: set[tuple[str, str, str]] = set()
-    parts = {"columns": ", ".join(Row._fields), "index": _index(connection, tenant, "tidewheel_jobs_failed")}
+    parts = {
+        "columns": ", ".join(JobRow._fields),
+        "index": _index_hint(connection, tenant, "tidewheel_jobs_failed"),
+    }
     # All is read before anything is written: what changes under a cursor may be met again.
-    rows = find(connection, _sql["failed_by_time"], tenant, (topic, limit + MAX_LOOKED_AT), **parts)
-    for row in map(Row._make, rows):
+    rows = execute_for_tenant(
+        connection, _sql["failed_by_time"], tenant, (topic, limit + MAX_SCANNED_JOBS), **parts
+    )
+    for row in map(JobRow._make, rows):
         if len(found) == limit:
             break
         if row.key is not None:
             key = (row.tenant, row.task or row.topic, row.key)
-            holder = connection.execute(by_key(_admin_sql["key_number"]), key).fetchone()
+            holder = connection.execute(with_key_condition(_admin_sql["key_number"]), key).fetchone()
             if key in taken or (holder is not None and holder[0] != row.number):
                 continue
             taken.add(key)
@@ -129,23 +128,23 @@ def _can_come_back(transaction: Transaction, topic: str, limit: int, tenant: str
     return found
 
 
-def kick_jobs(transaction: Transaction, selection: Selection) -> list[Verdict]:
-    back: list[Row] = []
-    verdicts = each(transaction, selection, partial(_kick, back=back))
-    wait_again(transaction, back)
+def kick_jobs(transaction: WriteTransaction, selection: JobSelection) -> list[ActionResult]:
+    back: list[JobRow] = []
+    verdicts = apply_to_each(transaction, selection, partial(_kick_job, back=back))
+    restore_parents(transaction, back)
     return verdicts
 
 
-def _kick(transaction: Transaction, row: Row, *, back: list[Row]) -> Verdict:
-    if row.state == Code.FAILED:
-        return requeue_row(transaction, row, back=back)
-    if row.state != Code.WAITING or row.blocked or row.run_at <= transaction.now:
-        return Verdict.WRONG_STATE
+def _kick_job(transaction: WriteTransaction, row: JobRow, *, back: list[JobRow]) -> ActionResult:
+    if row.state == StateCode.FAILED:
+        return requeue_job(transaction, row, back=back)
+    if row.state != StateCode.WAITING or row.blocked or row.run_at <= transaction.now:
+        return ActionResult.WRONG_STATE
     _make_due(transaction, [(row.number, row.tenant, row.topic, row.task)], kicks=1)
-    return Verdict.DONE
+    return ActionResult.DONE
 
 
-def _make_due(transaction: Transaction, jobs: list[tuple[int, str, str, str]], *, kicks: int) -> None:
+def _make_due(transaction: WriteTransaction, jobs: list[tuple[int, str, str, str]], *, kicks: int) -> None:
     """Waiting jobs, as (number, tenant, topic, task)."""
     if not jobs:
         return
@@ -153,13 +152,15 @@ def _make_due(transaction: Transaction, jobs: list[tuple[int, str, str, str]], *
     parameters = {"now": transaction.now, "kicks": kicks, "numbers": numbers}
     transaction.connection.execute(_sql["make_due"], parameters)
     for (tenant, topic, task), n in Counter(job[1:] for job in jobs).items():
-        transaction.tally.moved(tenant, topic, task, Code.WAITING, Code.READY, n)
+        transaction.counter_deltas.count_transition(
+            tenant, topic, task, StateCode.WAITING, StateCode.READY, n
+        )
         transaction.ready_topics.add(topic)
 
 
-def tend(transaction: Transaction, _: None) -> None:
+def run_maintenance(transaction: WriteTransaction, _: None) -> None:
     """As a claim does before it chooses."""
-    claims.tend(transaction)
+    claims.run_maintenance(transaction)
 
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -168,14 +169,14 @@ def tend(transaction: Transaction, _: None) -> None:
 def job_ids(connection: sqlite3.Connection, numbers: Sequence[int], tenant: str | None) -> list[UUID | None]:
     found: list[UUID | None] = []
     for number in numbers:
-        known = 0 < number <= GREATEST_NUMBER  # what cannot be one cannot be asked for either
-        row = find(connection, _sql["id"], tenant, (number,)).fetchone() if known else None
+        known = 0 < number <= MAX_INTEGER  # what cannot be one cannot be asked for either
+        row = execute_for_tenant(connection, _sql["id"], tenant, (number,)).fetchone() if known else None
         found.append(None if row is None else UUID(bytes=row[0]))
     return found
 
 
 def peek(
-    connection: sqlite3.Connection, topic: str, head: Head, tenant: str | None, now: int
+    connection: sqlite3.Connection, topic: str, head: TopicHead, tenant: str | None, now: int
 ) -> JobRecord | None:
     number = _head(connection, topic, head, tenant, now)
     if number is None:
@@ -184,39 +185,49 @@ def peek(
     return None if job_id is None else job_queries.get(connection, job_id, tenant)
 
 
-def _head(connection: sqlite3.Connection, topic: str, head: Head, tenant: str | None, now: int) -> int | None:
+def _head(
+    connection: sqlite3.Connection, topic: str, head: TopicHead, tenant: str | None, now: int
+) -> int | None:
     match head:
-        case Head.READY:
+        case TopicHead.READY:
             return _first_ready(connection, topic, tenant)
-        case Head.DELAYED:
-            index = _index(connection, tenant, "tidewheel_jobs_delayed")
-            row = find(connection, _sql["first_delayed"], tenant, (topic, now), index=index).fetchone()
-        case Head.FAILED:
-            index = _index(connection, tenant, "tidewheel_jobs_failed")
-            row = find(connection, _sql["first_failed"], tenant, (topic,), index=index).fetchone()
+        case TopicHead.DELAYED:
+            index = _index_hint(connection, tenant, "tidewheel_jobs_delayed")
+            row = execute_for_tenant(
+                connection, _sql["first_delayed"], tenant, (topic, now), index=index
+            ).fetchone()
+        case TopicHead.FAILED:
+            index = _index_hint(connection, tenant, "tidewheel_jobs_failed")
+            row = execute_for_tenant(
+                connection, _sql["first_failed"], tenant, (topic,), index=index
+            ).fetchone()
     return None if row is None else int(row[0])
 
 
 def _first_ready(connection: sqlite3.Connection, topic: str, tenant: str | None) -> int | None:
     if tenant is None:
         return claims.first_ready(connection, topic)
-    if (index := _index(connection, tenant, "")) == _BY_TENANT:
-        row = find(connection, _sql["first_ready_of_few"], tenant, (topic,), index=index).fetchone()
+    if (index := _index_hint(connection, tenant, "")) == _BY_TENANT:
+        row = execute_for_tenant(
+            connection, _sql["first_ready_of_few"], tenant, (topic,), index=index
+        ).fetchone()
         return None if row is None else int(row[0])
-    counts = find(connection, _sql["counts_of"], tenant, (json.dumps([topic]),)).fetchall()
-    lanes = [(topic, task) for _, task, state, n in counts if n and state == Code.READY]
-    heads = [find(connection, _sql["first_ready_of_lane"], tenant, lane).fetchone() for lane in lanes]
+    counts = execute_for_tenant(connection, _sql["counts_of"], tenant, (json.dumps([topic]),)).fetchall()
+    lanes = [(topic, task) for _, task, state, n in counts if n and state == StateCode.READY]
+    heads = [
+        execute_for_tenant(connection, _sql["first_ready_of_lane"], tenant, lane).fetchone() for lane in lanes
+    ]
     return min((head for head in heads if head is not None), default=(0, None))[1]
 
 
-def _index(connection: sqlite3.Connection, tenant: str | None, of_topic: str) -> str:
+def _index_hint(connection: sqlite3.Connection, tenant: str | None, of_topic: str) -> str:
     """Where to look for a tenant's jobs: in the topic's index, past those of others, or among its own if they
     are few.
     """
     if tenant is None or tenant == ROOT_TENANT:
         return of_topic
-    [jobs] = find(connection, _sql["count_jobs"], tenant).fetchone()
-    return _BY_TENANT if jobs <= FEW_JOBS else of_topic
+    [jobs] = execute_for_tenant(connection, _sql["count_jobs"], tenant).fetchone()
+    return _BY_TENANT if jobs <= MAX_SCANNED_OF_TENANT else of_topic
 
 
 def depths(
@@ -227,19 +238,21 @@ def depths(
     for topic, task, state, n in _counts(connection, topics, tenant):
         if n:
             by_state[topic][state] += n
-            if state == Code.READY:
+            if state == StateCode.READY:
                 ready[topic, task] = n
     urgent = _urgent(connection, ready, tenant)
     late: Counter[str] = Counter()
     blocked: Counter[str] = Counter()
-    waiting = [topic for topic, counts in by_state.items() if counts[Code.WAITING]]
+    waiting = [topic for topic, counts in by_state.items() if counts[StateCode.WAITING]]
     if waiting:
         for topic, n, of_them in _due_but_waiting(
             connection, None if topics is None else waiting, tenant, now
         ):
             late[topic] += n
             urgent[topic] += of_them
-        blocked.update(dict(find(connection, _sql["blocked"], tenant, (MAX_LOOKED_AT,)).fetchall()))
+        blocked.update(
+            dict(execute_for_tenant(connection, _sql["blocked"], tenant, (MAX_SCANNED_JOBS,)).fetchall())
+        )
     pauses: dict[str, int] = dict(connection.execute(_statistics_sql["pauses"], (now,)).fetchall())
     if tenant is not None:  # the pause of a topic without jobs of this tenant is none of its business
         pauses = {topic: until for topic, until in pauses.items() if topic in by_state}
@@ -247,11 +260,11 @@ def depths(
     return [
         TopicDepth(
             topic,
-            ready=by_state[topic][Code.READY] + late[topic],
-            delayed=by_state[topic][Code.WAITING] - late[topic] - blocked[topic],
-            running=by_state[topic][Code.RUNNING],
-            failed=by_state[topic][Code.FAILED],
-            urgent=min(urgent[topic], COUNT_LIMIT),
+            ready=by_state[topic][StateCode.READY] + late[topic],
+            delayed=by_state[topic][StateCode.WAITING] - late[topic] - blocked[topic],
+            running=by_state[topic][StateCode.RUNNING],
+            failed=by_state[topic][StateCode.FAILED],
+            urgent=min(urgent[topic], MAX_COUNT),
             paused_until=pauses.get(topic),
         )
         for topic in names
@@ -262,8 +275,8 @@ def _counts(
     connection: sqlite3.Connection, topics: Sequence[str] | None, tenant: str | None
 ) -> Iterable[Any]:
     if topics is None:
-        return find(connection, _sql["counts"], tenant).fetchall()
-    return find(connection, _sql["counts_of"], tenant, (json.dumps(topics),)).fetchall()
+        return execute_for_tenant(connection, _sql["counts"], tenant).fetchall()
+    return execute_for_tenant(connection, _sql["counts_of"], tenant, (json.dumps(topics),)).fetchall()
 
 
 def _due_but_waiting(
@@ -271,12 +284,14 @@ def _due_but_waiting(
 ) -> Iterable[tuple[str, int, int]]:
     """By topic, how many and how many of them are urgent."""
     if topics is None:
-        values = (now, MAX_LOOKED_AT)
-        yield from find(connection, _sql["unpromoted"], tenant, values, **_URGENT).fetchall()
+        values = (now, MAX_SCANNED_JOBS)
+        yield from execute_for_tenant(connection, _sql["unpromoted"], tenant, values, **_URGENT).fetchall()
         return
     for topic in topics:
-        values_of = (now, topic, MAX_LOOKED_AT)
-        n, urgent = find(connection, _sql["unpromoted_in_topics"], tenant, values_of, **_URGENT).fetchone()
+        values_of = (now, topic, MAX_SCANNED_JOBS)
+        n, urgent = execute_for_tenant(
+            connection, _sql["unpromoted_in_topics"], tenant, values_of, **_URGENT
+        ).fetchone()
         yield topic, n, urgent
 
 
@@ -288,6 +303,8 @@ def _urgent(connection: sqlite3.Connection, ready: dict[_Lane, int], tenant: str
         if priority is not None and priority > URGENT_ABOVE:
             urgent[lane[0]] += n
         else:
-            values = (*lane, COUNT_LIMIT)
-            urgent[lane[0]] += find(connection, _sql["urgent"], tenant, values, **_URGENT).fetchone()[0]
+            values = (*lane, MAX_COUNT)
+            urgent[lane[0]] += execute_for_tenant(
+                connection, _sql["urgent"], tenant, values, **_URGENT
+            ).fetchone()[0]
     return urgent

@@ -10,46 +10,53 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidewheel.core.conditions import ALWAYS, asked, of_counters
-from tidewheel.core.model import ROOT_TENANT, JobFilter, Shown, State
-from tidewheel.stores.condition_sql import to_sql
-from tidewheel.stores.query_plan import SAMPLES, Asking, Range, Sample, Wanted, between
-from tidewheel.stores.sql_files import Queries
-from tidewheel.stores.sqlite.condition_sql import Values
-from tidewheel.stores.sqlite.tenant_scope import find
+from tidewheel.core.conditions import ALWAYS, is_counted, unindexed_condition
+from tidewheel.core.model import ROOT_TENANT, DerivedState, JobFilter, State
+from tidewheel.stores.condition_sql import condition_to_sql
+from tidewheel.stores.query_plan import (
+    SAMPLES_PER_ROUND,
+    NumberRange,
+    RangeSearch,
+    Sample,
+    SampleRequest,
+    find_number_range,
+)
+from tidewheel.stores.sql_files import SqlFile
+from tidewheel.stores.sqlite.condition_sql import SqliteDialect
+from tidewheel.stores.sqlite.tenant_scope import execute_for_tenant
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/query_plan.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/query_plan.sql")
 
 
-def answer(connection: sqlite3.Connection, asking: Asking) -> Range:
+def run_range_search(connection: sqlite3.Connection, asking: RangeSearch) -> NumberRange:
     """What it comes to, once everything it asks for was looked at."""
     try:
         wanted = next(asking)
         while True:
-            wanted = asking.send(_look(connection, wanted))
+            wanted = asking.send(_read_samples(connection, wanted))
     except StopIteration as told:
-        found: Range = told.value
+        found: NumberRange = told.value
         return found
 
 
-def _look(connection: sqlite3.Connection, wanted: Wanted) -> list[Sample]:
+def _read_samples(connection: sqlite3.Connection, wanted: SampleRequest) -> list[Sample]:
     if wanted is None:
         rows = connection.execute(_sql["first_and_last"]).fetchall()
     else:
         first, last = wanted
-        places = (first + (last - first) * i // (SAMPLES - 1) for i in range(SAMPLES))
+        places = (first + (last - first) * i // (SAMPLES_PER_ROUND - 1) for i in range(SAMPLES_PER_ROUND))
         rows = [row for place in places for row in connection.execute(_sql["sample"], (place,))]
     return [Sample(*row) for row in rows]
 
 
-FEW: Final = 10_000
+MAX_SORTED_ROWS: Final = 10_000
 """So many jobs are put in order, rather than walking past others in theirs."""
-COVERED: Final = 10
+COVERED_SPEEDUP: Final = 10
 """So many entries of an index that has the lanes are read in the time in which one job is looked up."""
 
 
 @dataclass(slots=True)
-class Source:
+class JobSource:
     """The jobs of a filter's fields as part of a statement; its condition and its tenant aside."""
 
     hint: str
@@ -57,7 +64,7 @@ class Source:
     values: list[object]
 
 
-class _Crowds(NamedTuple):
+class _RowEstimates(NamedTuple):
     """How many jobs there are, whoever's they are."""
 
     topic: int
@@ -68,31 +75,31 @@ class _Crowds(NamedTuple):
     cancelled: int
 
 
-def select(
+def plan_query(
     connection: sqlite3.Connection,
     where: JobFilter,
     now: int,
     cursor: int | None = None,
-    within: Range | None = None,
-) -> Source:
+    within: NumberRange | None = None,
+) -> JobSource:
     """Where to look for them. Every value is a parameter; only fixed text is put together.
 
-    ``within``: who has ``created_within`` already asks for the exact times by itself.
+    ``within``: who has ``created_number_range`` already asks for the exact times by itself.
     """
     topic = where.topic
     if topic is None and where.task is not None:
         # A task nearly always lives in one topic, and topics are indexed.
         topics = [row[0] for row in connection.execute(_sql["topics_of_task"], (where.task,))]
         topic = topics[0] if len(topics) == 1 else None
-    index = _index(connection, where, topic)
-    values = Values(now)
-    parts = _fields(where, topic, values)
+    index = _choose_index(connection, where, topic)
+    values = SqliteDialect(now)
+    parts = _field_conditions(where, topic, values)
     if where.key is not None:
         parts.append(f"j.key = {values.add(where.key)}")
     if where.correlation_id is not None:
         parts.append(f"j.correlation_id = {values.add(where.correlation_id)}")
     if within is None:
-        within = created_within(connection, where)
+        within = created_number_range(connection, where)
         if where.created_after is not None:
             parts.append(f"j.created_at >= {values.add(where.created_after)}")
         if where.created_before is not None:
@@ -100,28 +107,33 @@ def select(
     parts += [f"j.number < {values.add(below)}" for below in (cursor, within.below) if below is not None]
     if within.above is not None:
         parts.append(f"j.number > {values.add(within.above)}")
-    return Source(f"INDEXED BY {index}" if index else "", " AND ".join(parts), values.all)
+    return JobSource(f"INDEXED BY {index}" if index else "", " AND ".join(parts), values.parameters)
 
 
-def created_within(connection: sqlite3.Connection, where: JobFilter) -> Range:
+def created_number_range(connection: sqlite3.Connection, where: JobFilter) -> NumberRange:
     """The numbers of jobs that were created in the wanted time are between these."""
     if where.created_after is None and where.created_before is None:
-        return Range()
-    return answer(connection, between(where.created_after, where.created_before))
+        return NumberRange()
+    return run_range_search(connection, find_number_range(where.created_after, where.created_before))
 
 
-def counted(connection: sqlite3.Connection, where: JobFilter) -> int | None:
+def count_from_counters(connection: sqlite3.Connection, where: JobFilter) -> int | None:
     """How many there are, from counters; None where none are kept of this."""
-    if not of_counters(where):
+    if not is_counted(where):
         return None
-    values = Values(0)
-    parts = [*_fields(where, where.topic, values), to_sql(asked(where) or ALWAYS, values)]
+    values = SqliteDialect(0)
+    parts = [
+        *_field_conditions(where, where.topic, values),
+        condition_to_sql(unindexed_condition(where) or ALWAYS, values),
+    ]
     statement, conditions = _sql["count_from_counters"], " AND ".join(parts)
-    [total] = find(connection, statement, where.tenant, values.all, conditions=conditions).fetchone()
+    [total] = execute_for_tenant(
+        connection, statement, where.tenant, values.parameters, conditions=conditions
+    ).fetchone()
     return int(total)
 
 
-def _fields(where: JobFilter, topic: str | None, values: Values) -> list[str]:
+def _field_conditions(where: JobFilter, topic: str | None, values: SqliteDialect) -> list[str]:
     """What jobs and their counters have in common."""
     parts = ["1"]
     if where.state is not None:
@@ -133,7 +145,7 @@ def _fields(where: JobFilter, topic: str | None, values: Values) -> list[str]:
     return parts
 
 
-def _index(connection: sqlite3.Connection, where: JobFilter, topic: str | None) -> str | None:
+def _choose_index(connection: sqlite3.Connection, where: JobFilter, topic: str | None) -> str | None:
     """What leaves few jobs is looked for first, whatever else they have to be; None is all of them.
 
     A tenant may have a million of them, and running ones are mostly old: walking from the newest would find
@@ -143,25 +155,25 @@ def _index(connection: sqlite3.Connection, where: JobFilter, topic: str | None) 
         return "tidewheel_jobs_key"
     if where.correlation_id is not None:
         return "tidewheel_jobs_correlation"
-    if where.state in (State.RUNNING, Shown.CLAIMED):
+    if where.state in (State.RUNNING, DerivedState.CLAIMED):
         return "tidewheel_jobs_leased"
     of_tenant = where.tenant not in (None, ROOT_TENANT)
     if where.state is None and not of_tenant:
         return None if topic is None else "tidewheel_jobs_topic"
-    crowds = _Crowds(*connection.execute(_sql["row_estimates"], (topic,)).fetchone())
+    crowds = _RowEstimates(*connection.execute(_sql["row_estimates"], (topic,)).fetchone())
     ways: list[tuple[int, str]] = []
     if where.state is not None:
-        ways.append(_way_of_state(connection, where, where.state, crowds))
+        ways.append(_index_of_state(connection, where, where.state, crowds))
     if topic is not None:
         ways.append((crowds.topic, "tidewheel_jobs_topic"))
     if of_tenant:
-        [crowd] = find(connection, _sql["row_estimate_of_tenant"], where.tenant).fetchone()
+        [crowd] = execute_for_tenant(connection, _sql["row_estimate_of_tenant"], where.tenant).fetchone()
         ways.append((crowd, "tidewheel_jobs_tenant"))
     return min(ways)[1]
 
 
-def _way_of_state(
-    connection: sqlite3.Connection, where: JobFilter, state: State | Shown, crowds: _Crowds
+def _index_of_state(
+    connection: sqlite3.Connection, where: JobFilter, state: State | DerivedState, crowds: _RowEstimates
 ) -> tuple[int, str]:
     """How many jobs are in the index of this state, and its name."""
     match state:
@@ -170,11 +182,11 @@ def _way_of_state(
         case State.FAILED | State.CANCELLED:
             crowd = crowds.failed if state is State.FAILED else crowds.cancelled
             by_lane = (where.topic, where.task) != (None, None)
-            return crowd // COVERED if by_lane else crowd, "tidewheel_jobs_failed_or_cancelled"
-        case Shown.RETRYING | Shown.BLOCKED:
-            [found] = connection.execute(_sql[state], (FEW + 1,)).fetchone()
-            return crowds.pending if found > FEW else found, f"tidewheel_jobs_{state}"
-        case Shown.DELAYED if crowds.waiting <= FEW:
+            return crowd // COVERED_SPEEDUP if by_lane else crowd, "tidewheel_jobs_failed_or_cancelled"
+        case DerivedState.RETRYING | DerivedState.BLOCKED:
+            [found] = connection.execute(_sql[state], (MAX_SORTED_ROWS + 1,)).fetchone()
+            return crowds.pending if found > MAX_SORTED_ROWS else found, f"tidewheel_jobs_{state}"
+        case DerivedState.DELAYED if crowds.waiting <= MAX_SORTED_ROWS:
             return crowds.waiting, "tidewheel_jobs_waiting"
         case _:
             return crowds.pending, "tidewheel_jobs_pending"

@@ -1,6 +1,6 @@
 """Read on separate threads, so that long searches and busy writers do not delay other reads.
 
-``Gathering`` joins lookups of single jobs. A lookup takes microseconds, but the way to a thread and back
+``ReadCoalescer`` joins lookups of single jobs. A lookup takes microseconds, but the way to a thread and back
 takes many times as long. Calls that arrive during a lookup share the next one, up to 100 jobs. A caller that
 is alone does not wait.
 """
@@ -18,8 +18,8 @@ from uuid import UUID
 from tidewheel.core.model import JobRecord
 from tidewheel.errors import StoreError
 from tidewheel.stores.sqlite import job_queries
-from tidewheel.stores.sqlite.connection import UNREADABLE, Home, connect, translate
-from tidewheel.stores.sqlite.file_identity import Presence
+from tidewheel.stores.sqlite.connection import DECODE_ERRORS, ForkGuard, connect, translate_error
+from tidewheel.stores.sqlite.file_identity import FileIdentity
 from tidewheel.stores.sqlite.location import Location
 
 R = TypeVar("R")
@@ -30,10 +30,10 @@ THREADS = 4
 class Reader:
     """A few threads, each with a read-only connection opened at its first use."""
 
-    def __init__(self, location: Location, presence: Presence) -> None:
+    def __init__(self, location: Location, file_identity: FileIdentity) -> None:
         self._location = location
-        self._presence = presence
-        self._home = Home()
+        self._presence = file_identity
+        self._home = ForkGuard()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tidewheel-sqlite-reader")
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class Reader:
         if self._closed:
             return
         self._closed = True
-        if self._home.left:
+        if self._home.forked:
             return
         self._threads.shutdown(wait=True)
         for connection in self._connections:
@@ -70,8 +70,8 @@ class Reader:
                 # A read transaction left open would keep the log from being reset.
                 if connection.in_transaction:
                     connection.execute("COMMIT")
-        except (sqlite3.Error, *UNREADABLE) as error:
-            raise translate(error, self._location) from error
+        except (sqlite3.Error, *DECODE_ERRORS) as error:
+            raise translate_error(error, self._location) from error
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -83,35 +83,38 @@ class Reader:
         return connection
 
 
-MOST_TOGETHER: Final = 100
+MAX_READS_PER_BATCH: Final = 100
 """Jobs of one look: the first of them waits for the last."""
 
 
-class _Wanted(NamedTuple):
+class _PendingGet(NamedTuple):
     job_id: UUID
     tenant: str | None
     answer: asyncio.Future[JobRecord | None]
 
 
-class Gathering:
+class ReadCoalescer:
     """For one event loop."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._waiting: list[_Wanted] = []
+        self._waiting: list[_PendingGet] = []
         self._looking: asyncio.Task[None] | None = None
 
     async def get(self, job_id: UUID, tenant: str | None) -> JobRecord | None:
         answer: asyncio.Future[JobRecord | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Wanted(job_id, tenant, answer))
+        self._waiting.append(_PendingGet(job_id, tenant, answer))
         if self._looking is None:
-            self._looking = asyncio.create_task(self._look())
+            self._looking = asyncio.create_task(self._read_batch())
         return await answer
 
-    async def _look(self) -> None:
+    async def _read_batch(self) -> None:
         try:
             while self._waiting:
-                asked, self._waiting = self._waiting[:MOST_TOGETHER], self._waiting[MOST_TOGETHER:]
+                asked, self._waiting = (
+                    self._waiting[:MAX_READS_PER_BATCH],
+                    self._waiting[MAX_READS_PER_BATCH:],
+                )
                 wanted = [one for one in asked if not one.answer.done()]  # others were given up
                 if not await self._answer(wanted) and len(wanted) > 1:
                     # What is wrong may be wrong with one of them; the others are not to suffer for it.
@@ -120,7 +123,7 @@ class Gathering:
         finally:
             self._looking = None
 
-    async def _answer(self, wanted: Sequence[_Wanted]) -> bool:
+    async def _answer(self, wanted: Sequence[_PendingGet]) -> bool:
         """Whether all of them have one; a single caller gets the error as its answer."""
 
         def look(connection: sqlite3.Connection) -> list[JobRecord | None]:

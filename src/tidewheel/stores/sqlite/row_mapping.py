@@ -18,18 +18,18 @@ from tidewheel.core.model import (
     State,
     StepRecord,
 )
-from tidewheel.stores.sqlite.write_transaction import Code
-from tidewheel.stores.terminal_errors import shown_progress
+from tidewheel.stores.sqlite.write_transaction import StateCode
+from tidewheel.stores.terminal_errors import displayed_progress
 
 COLUMN_COUNT = 30
 
 STATES = {
-    Code.WAITING: State.PENDING,
-    Code.READY: State.PENDING,
-    Code.RUNNING: State.RUNNING,
-    Code.COMPLETED: State.COMPLETED,
-    Code.FAILED: State.FAILED,
-    Code.CANCELLED: State.CANCELLED,
+    StateCode.WAITING: State.PENDING,
+    StateCode.READY: State.PENDING,
+    StateCode.RUNNING: State.RUNNING,
+    StateCode.COMPLETED: State.COMPLETED,
+    StateCode.FAILED: State.FAILED,
+    StateCode.CANCELLED: State.CANCELLED,
 }
 
 _error_decoder = msgspec.json.Decoder(JobError)
@@ -65,7 +65,7 @@ def record(row: tuple[Any, ...], **bodies: Any) -> JobRecord:
         blocked=row[22],
         cancel_requested=bool(row[23]),
         error_summary=row[24],
-        progress=shown_progress(state, reported, row[13]),
+        progress=displayed_progress(state, reported, row[13]),
         limit_key=row[29] or None,  # empty: of a limited topic, without one
         **bodies,
     )

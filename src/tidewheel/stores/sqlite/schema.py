@@ -1,6 +1,6 @@
 """Migrate the schema: numbered SQL files, applied in order under the write lock.
 
-``write_script`` returns the same steps as a script, for teams that run their DDL themselves.
+``write_migration_script`` returns the same steps as a script, for teams that run their DDL themselves.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from tidewheel.__about__ import __version__
 from tidewheel.errors import ConfigurationError, SchemaTooNew
-from tidewheel.stores.schema import Script, check_since
-from tidewheel.stores.sqlite.connection import UNREADABLE, begin_immediate, translate
+from tidewheel.stores.schema import MigrationScript, check_version
+from tidewheel.stores.sqlite.connection import DECODE_ERRORS, begin_immediate, translate_error
 from tidewheel.stores.sqlite.location import Location, check_location, parse_url
 
 VERSION_TABLE: Final = """\
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS tidewheel_schema (
 
 
 @functools.cache  # every store that is opened asks for them
-def migrations() -> tuple[tuple[int, str, str], ...]:
+def load_migrations() -> tuple[tuple[int, str, str], ...]:
     """Every step as (version, name, SQL), in order."""
     return tuple(
         sorted(
@@ -47,51 +47,51 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(version), 0) FROM tidewheel_schema").fetchone()[0])
 
 
-def missing_steps(connection: sqlite3.Connection, location: Location) -> list[str]:
+def pending_migrations(connection: sqlite3.Connection, location: Location) -> list[str]:
     """The names of the steps that ``migrate`` would take."""
     version = schema_version(connection)
-    refuse_newer(version, location)
-    return [name for number, name, _ in migrations() if number > version]
+    check_not_newer(version, location)
+    return [name for number, name, _ in load_migrations() if number > version]
 
 
 def migrate(connection: sqlite3.Connection, location: Location, now: int) -> list[str]:
     """Run what is missing, all in one transaction: a crash leaves the old schema or the new one."""
-    steps = migrations()
+    steps = load_migrations()
     newest = steps[-1][0]
     # A look without the lock first: nearly always there is nothing to do, and many workers start at once.
     try:
         version = schema_version(connection)
-    except (sqlite3.Error, *UNREADABLE) as error:
-        raise translate(error, location) from error
+    except (sqlite3.Error, *DECODE_ERRORS) as error:
+        raise translate_error(error, location) from error
     done: list[str] = []
     if version < newest:
         begin_immediate(connection, location)
         try:
             version = schema_version(connection)
-            done = [_apply(connection, step, now) for step in steps if step[0] > version]
+            done = [_apply_migration(connection, step, now) for step in steps if step[0] > version]
             connection.execute("COMMIT")
-        except (sqlite3.Error, *UNREADABLE) as error:
+        except (sqlite3.Error, *DECODE_ERRORS) as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            raise translate(error, location) from error
-    refuse_newer(version, location)  # somebody else may have migrated while we waited for the lock
+            raise translate_error(error, location) from error
+    check_not_newer(version, location)  # somebody else may have migrated while we waited for the lock
     return done
 
 
-def refuse_newer(version: int, location: Location) -> None:
+def check_not_newer(version: int, location: Location) -> None:
     """An old program does not touch what it does not understand."""
-    newest = migrations()[-1][0]
+    newest = load_migrations()[-1][0]
     if version > newest:
         raise SchemaTooNew(
             f"{location.path} has schema version {version}, this Tidewheel knows {newest}; upgrade Tidewheel"
         )
 
 
-def _apply(connection: sqlite3.Connection, step: tuple[int, str, str], now: int) -> str:
+def _apply_migration(connection: sqlite3.Connection, step: tuple[int, str, str], now: int) -> str:
     version, name, script = step
     connection.execute(VERSION_TABLE)
     # Not executescript: that commits first, and a crash between two statements would leave half a schema.
-    for statement in split(script):
+    for statement in split_statements(script):
         connection.execute(statement)
     connection.execute(
         "INSERT INTO tidewheel_schema (version, name, applied_at) VALUES (?, ?, ?)", (version, name, now)
@@ -99,7 +99,7 @@ def _apply(connection: sqlite3.Connection, step: tuple[int, str, str], now: int)
     return name
 
 
-def split(script: str) -> list[str]:
+def split_statements(script: str) -> list[str]:
     """The statements of a script. ``complete_statement`` knows about semicolons in comments and strings."""
     statements, current = [], ""
     for line in script.splitlines(keepends=True):
@@ -110,12 +110,12 @@ def split(script: str) -> list[str]:
     return statements
 
 
-_HEAD: Final = """\
+_SCRIPT_HEADER: Final = """\
 -- Tidewheel {release}: its tables in SQLite, {way}.
 -- One transaction; -bail ends it at the first error, with nothing done:  sqlite3 -bail FILE < THIS_FILE
 """
 # SQLite has no other way to refuse. The name of the constraint is the message.
-_CHECK: Final = """\
+_SCRIPT_CHECK: Final = """\
 CREATE TEMP TABLE tidewheel_check (
     fits CONSTRAINT "this is for version {since} of the Tidewheel tables" CHECK (fits)
 );
@@ -123,26 +123,26 @@ INSERT INTO tidewheel_check SELECT max(version) = {since} FROM tidewheel_schema;
 DROP TABLE temp.tidewheel_check;
 """
 # Microseconds since 1970, as the store's clock has them.
-_STEP: Final = """
+_SCRIPT_STEP: Final = """
 -- {name}
 
 {script}
 INSERT INTO tidewheel_schema (version, name, applied_at)
 VALUES ({number}, '{name}', CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000);
 """
-_TABLE: Final = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(tidewheel_\w+)", re.MULTILINE)
+_CREATE_TABLE: Final = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(tidewheel_\w+)", re.MULTILINE)
 
 
-async def look_at_schema(url: str) -> int:
+async def read_schema_version(url: str) -> int:
     """The version of the tables, 0 if there are none. Nothing is made, not even the file."""
     location = parse_url(url)
     check_location(location)
-    version = await asyncio.to_thread(_version, location)
-    refuse_newer(version, location)
+    version = await asyncio.to_thread(_installed_version, location)
+    check_not_newer(version, location)
     return version
 
 
-def _version(location: Location) -> int:
+def _installed_version(location: Location) -> int:
     if not Path(location.path).exists():
         return 0
     try:
@@ -153,32 +153,34 @@ def _version(location: Location) -> int:
             return schema_version(connection)
         finally:
             connection.close()
-    except (sqlite3.Error, *UNREADABLE) as error:
-        raise translate(error, location) from error
+    except (sqlite3.Error, *DECODE_ERRORS) as error:
+        raise translate_error(error, location) from error
 
 
-def write_script(*, since: int, rls: bool) -> Script:
+def write_migration_script(*, since: int, rls: bool) -> MigrationScript:
     """From this version to the newest."""
     if rls:
         raise ConfigurationError("SQLite has no roles; row-level security needs a postgresql:// URL")
-    newest = migrations()[-1][0]
-    check_since(since, newest)
-    missing = [step for step in migrations() if step[0] > since]
+    newest = load_migrations()[-1][0]
+    check_version(since, newest)
+    missing = [step for step in load_migrations() if step[0] > since]
     if not missing:
         text = f"-- The tables have version {newest}, the newest that Tidewheel {__version__} knows.\n"
-        return Script("sqlite", "SQLite", since, newest, (), text, (), None)
-    whole = _CHECK.format(since=since) if since else f"{VERSION_TABLE};\n"
+        return MigrationScript("sqlite", "SQLite", since, newest, (), text, (), None)
+    whole = _SCRIPT_CHECK.format(since=since) if since else f"{VERSION_TABLE};\n"
     for number, name, script in missing:
-        whole += _STEP.format(name=name, script=script.strip(), number=number)
+        whole += _SCRIPT_STEP.format(name=name, script=script.strip(), number=number)
     way = f"from version {since} to {newest}" if since else f"version {newest}, new"
-    return Script(
+    return MigrationScript(
         dialect="sqlite",
-        place="SQLite",
-        since=since,
-        version=newest,
+        target="SQLite",
+        from_version=since,
+        to_version=newest,
         steps=tuple(name for _, name, _ in missing),
-        text=_HEAD.format(release=__version__, way=way) + f"BEGIN IMMEDIATE;\n\n{whole}\nCOMMIT;\n",
-        statements=tuple(statement.removesuffix(";") for statement in split(whole)),
+        text=_SCRIPT_HEADER.format(release=__version__, way=way) + f"BEGIN IMMEDIATE;\n\n{whole}\nCOMMIT;\n",
+        statements=tuple(statement.removesuffix(";") for statement in split_statements(whole)),
         # Indexes and triggers go with their tables. Steps do not say how to be undone.
-        undo=None if since else tuple(f"DROP TABLE {name}" for name in reversed(_TABLE.findall(whole))),
+        undo=None
+        if since
+        else tuple(f"DROP TABLE {name}" for name in reversed(_CREATE_TABLE.findall(whole))),
     )

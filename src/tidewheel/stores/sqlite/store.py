@@ -12,9 +12,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from tidewheel.core.clock import Clock, SystemClock
-from tidewheel.core.full_job import WholeJob
+from tidewheel.core.full_job import FullJob
 from tidewheel.core.model import (
-    UNSEEN,
+    RELEASED_UNSEEN,
+    ActionResult,
     Claim,
     Claimed,
     ClaimRequest,
@@ -22,7 +23,6 @@ from tidewheel.core.model import (
     Dependents,
     Document,
     Enqueued,
-    Head,
     JobFilter,
     JobRecord,
     Lease,
@@ -30,31 +30,37 @@ from tidewheel.core.model import (
     NewJob,
     Page,
     Report,
-    Rescued,
     RescuedJob,
+    RescueResult,
     Settlement,
     State,
-    Stats,
     StepRecord,
-    TopicDepth,
-    TopicStats,
-    Verdict,
+    TopicHead,
     WorkerRecord,
 )
-from tidewheel.core.reports import Ailment, Failures, LaneDurations, Repeats, TaskStats
-from tidewheel.core.topic_limits import HeldBack, TopicLimits
+from tidewheel.core.reports import (
+    DuplicateJobs,
+    FailureGroups,
+    HealthFinding,
+    LaneDurations,
+    Stats,
+    TaskStats,
+    TopicDepth,
+    TopicStats,
+)
+from tidewheel.core.topic_limits import BlockedTopic, TopicLimits
 from tidewheel.errors import ConfigurationError, NotOpen, StoreError, StoreUnavailable
-from tidewheel.stores.documents import check_documents, could_be
-from tidewheel.stores.external_transaction import Untold
-from tidewheel.stores.protocol import (
+from tidewheel.stores.bounds import (
     MAX_BATCH,
     MAX_DEPENDENTS,
     MAX_ENQUEUE_BATCH,
     MAX_GROUPS,
-    OnRescued,
     StoreLimits,
-    Wakeups,
+    check_batch,
 )
+from tidewheel.stores.documents import check_documents, is_valid_document_id
+from tidewheel.stores.external_transaction import UncommittedEnqueue
+from tidewheel.stores.protocol import OnRescued, Wakeups
 from tidewheel.stores.sqlite import (
     admin,
     claims,
@@ -82,19 +88,19 @@ from tidewheel.stores.sqlite import (
 from tidewheel.stores.sqlite import (
     wakeups as process_wakeup,
 )
-from tidewheel.stores.sqlite.claims import is_due
+from tidewheel.stores.sqlite.claims import maintenance_due
 from tidewheel.stores.sqlite.connection import connect
-from tidewheel.stores.sqlite.file_identity import prove_shared_log
-from tidewheel.stores.sqlite.handler_transaction import LentTransaction
-from tidewheel.stores.sqlite.health import check
+from tidewheel.stores.sqlite.file_identity import check_shared_wal
+from tidewheel.stores.sqlite.handler_transaction import SqliteHandlerTransaction
+from tidewheel.stores.sqlite.health import check_integrity
 from tidewheel.stores.sqlite.location import check_location, parse_url
-from tidewheel.stores.sqlite.reader import Gathering, Reader
+from tidewheel.stores.sqlite.reader import ReadCoalescer, Reader
 from tidewheel.stores.sqlite.reports import stats, topics
-from tidewheel.stores.sqlite.schema import migrate, missing_steps
-from tidewheel.stores.sqlite.wakeups import Doorbell, Registration
-from tidewheel.stores.sqlite.write_transaction import Transaction
+from tidewheel.stores.sqlite.schema import migrate, pending_migrations
+from tidewheel.stores.sqlite.wakeups import Listener, ProcessWakeup
+from tidewheel.stores.sqlite.write_transaction import WriteTransaction
 from tidewheel.stores.sqlite.writer import Writer, one_by_one
-from tidewheel.stores.terminal_errors import check_batch, tell_rescued
+from tidewheel.stores.terminal_errors import notify_rescued
 from tidewheel.stores.wakeups import WakeupHub
 
 R = TypeVar("R")
@@ -111,8 +117,8 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._limits = limits or StoreLimits()
         self._hub = WakeupHub()
-        self._doorbell = Doorbell(self._hub, self._refresh_registration)
-        self._open: tuple[Writer, Reader, Gathering] | None = None
+        self._process_wakeup = ProcessWakeup(self._hub, self._refresh_registration)
+        self._open: tuple[Writer, Reader, ReadCoalescer] | None = None
         self.on_rescued: OnRescued | None = None
 
     # -- life -------------------------------------------------------------------------------------------
@@ -121,27 +127,27 @@ class SqliteStore:
         if self._open is not None:
             return
         await asyncio.to_thread(check_location, self._location)
-        await asyncio.to_thread(prove_shared_log, self._location)
+        await asyncio.to_thread(check_shared_wal, self._location)
         loop = asyncio.get_running_loop()
         writer = await asyncio.to_thread(
             Writer,
             self._location,
             self._clock,
             self._limits,
-            self._doorbell,
+            self._process_wakeup,
             loop,
             self._tell_rescued,
             _release,
         )
-        reader = Reader(self._location, writer.presence)
-        self._open = (writer, reader, Gathering(reader))
+        reader = Reader(self._location, writer.file_identity)
+        self._open = (writer, reader, ReadCoalescer(reader))
 
     async def close(self) -> None:
         if self._open is None:
             return
         writer, reader, _ = self._open
         try:
-            port = await asyncio.to_thread(self._doorbell.stop_listening)
+            port = await asyncio.to_thread(self._process_wakeup.stop_listening)
             if port is not None:
                 await writer.run(_unregister, port)
         except (StoreError, OSError) as error:
@@ -150,10 +156,10 @@ class SqliteStore:
         self._open = None
         await asyncio.to_thread(reader.close)
         await asyncio.to_thread(writer.close)
-        self._doorbell.close()
+        self._process_wakeup.close()
 
     def _tell_rescued(self, jobs: Sequence[RescuedJob]) -> None:
-        tell_rescued(self.on_rescued, jobs)
+        notify_rescued(self.on_rescued, jobs)
 
     def sibling(self) -> SqliteStore:
         other = SqliteStore(self.url, clock=self._clock, limits=self._limits)
@@ -170,11 +176,11 @@ class SqliteStore:
             )
         return await asyncio.to_thread(self._migrate)
 
-    async def missing_steps(self) -> list[str]:
-        return await self._reader.run(lambda connection: missing_steps(connection, self._location))
+    async def pending_migrations(self) -> list[str]:
+        return await self._reader.run(lambda connection: pending_migrations(connection, self._location))
 
     async def check(self) -> list[str]:
-        return await self._reader.run(lambda connection: check(connection, self._location))
+        return await self._reader.run(lambda connection: check_integrity(connection, self._location))
 
     async def now(self) -> int:
         return self._clock.now()
@@ -187,12 +193,14 @@ class SqliteStore:
             "synchronous": self._location.synchronous.lower(),
         }
 
-    async def ailments(self) -> list[Ailment]:
+    async def health(self) -> list[HealthFinding]:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: health.ailments(connection, self._location, now))
+        return await self._reader.run(
+            lambda connection: health.find_health_problems(connection, self._location, now)
+        )
 
     @property
-    def deaf(self) -> bool:
+    def notifications_down(self) -> bool:
         return False  # a doorbell that does not ring is rung again by itself, see ``wakeups``
 
     @property
@@ -203,33 +211,33 @@ class SqliteStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
-        return await self._writer.run(enqueue_writes.enqueue, jobs, with_others=True) if jobs else []
+        return await self._writer.run(enqueue_writes.enqueue, jobs, coalesce=True) if jobs else []
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        claim = self._writer.run(_claim, request, lasting=request.lasting)
+        claim = self._writer.run(_claim, request, durable=request.durable)
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:
             # The writing thread goes on. What it grants to somebody who has left is free again at once.
-            claim.add_done_callback(lambda done: self._give_back(_result_of(done, Claim(())).jobs))
+            claim.add_done_callback(lambda done: self._release_unclaimed(_result_or(done, Claim(())).jobs))
             raise
 
-    async def grant(
+    async def claim_job(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
     ) -> Claimed | None:
-        granting = self._writer.run(_grant, pull.Grant(job_id, tenant, worker, lease_seconds))
+        granting = self._writer.run(_grant, pull.ClaimJobRequest(job_id, tenant, worker, lease_seconds))
         try:
             return await asyncio.shield(granting)
         except asyncio.CancelledError:  # likewise
-            granting.add_done_callback(lambda done: self._give_back([_result_of(done, None)]))
+            granting.add_done_callback(lambda done: self._release_unclaimed([_result_or(done, None)]))
             raise
 
-    def _give_back(self, jobs: Sequence[Claimed | None]) -> None:
-        settlements = [Settlement(job.lease, UNSEEN) for job in jobs if job is not None]
+    def _release_unclaimed(self, jobs: Sequence[Claimed | None]) -> None:
+        settlements = [Settlement(job.lease, RELEASED_UNSEEN) for job in jobs if job is not None]
         if settlements and self._open is not None:
             self._open[0].post(_settle, settlements)
 
-    async def start(
+    async def mark_started(
         self, leases: Sequence[Lease], *, run_seconds: Sequence[float] = (), alone: bool = True
     ) -> list[bool]:
         check_batch("leases", len(leases), MAX_BATCH)
@@ -251,16 +259,16 @@ class SqliteStore:
         check_batch("reports", len(reports), MAX_BATCH)
         return await self._writer.run(_report, reports) if reports else []
 
-    async def steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
+    async def finished_steps(self, lease: Lease) -> tuple[StepRecord, ...] | None:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: job_queries.steps(connection, lease, now))
+        return await self._reader.run(lambda connection: job_queries.finished_steps(connection, lease, now))
 
     async def cancel_requests(self, leases: Sequence[Lease]) -> list[Lease]:
         check_batch("leases", len(leases), MAX_BATCH)
         now = self._clock.now()
         return await self._reader.run(lambda connection: job_queries.cancel_requests(connection, leases, now))
 
-    async def begin(
+    async def begin_transaction(
         self,
         lease: Lease,
         *,
@@ -269,31 +277,31 @@ class SqliteStore:
         tenant: str,  # noqa: ARG002 - there are no row-level policies to tell it to
         on_timeout: Callable[[], None],
         run_seconds: float = 0.0,  # noqa: ARG002 - begins without recording a start
-    ) -> LentTransaction:
+    ) -> SqliteHandlerTransaction:
         # Nobody can extend a lease meanwhile, so two thirds of each must be left when it is over.
         seconds = min(seconds, lease_seconds / 3)
-        lent = LentTransaction(
+        lent = SqliteHandlerTransaction(
             self._location, lease, lease_seconds=lease_seconds, seconds=seconds, on_timeout=on_timeout
         )
-        self._writer.lend(lent)
+        self._writer.run_handler_transaction(lent)
         await lent.open()
         return lent
 
     # -- operating --------------------------------------------------------------------------------------
 
-    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_requeue, (job_ids, tenant)) if job_ids else []
 
-    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def cancel(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_cancel, (job_ids, tenant)) if job_ids else []
 
-    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def take_back(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_take_back, (job_ids, tenant)) if job_ids else []
 
-    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def delete(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_delete, (job_ids, tenant)) if job_ids else []
 
@@ -303,15 +311,15 @@ class SqliteStore:
         check_batch("jobs", limit, MAX_BATCH)
         return await self._writer.run(_kick, (topic, limit, tenant, failed_only)) if limit > 0 else 0
 
-    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[Verdict]:
+    async def kick_jobs(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         check_batch("jobs", len(job_ids), MAX_BATCH)
         return await self._writer.run(_kick_jobs, (job_ids, tenant)) if job_ids else []
 
-    async def rescue(self, limit: int = MAX_BATCH) -> Rescued:
+    async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         return await self._writer.run(_rescue, limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
-        return await self._writer.run(_prune, limit, lasting=False)  # undone by a power cut, it is done again
+        return await self._writer.run(_prune, limit, durable=False)  # undone by a power cut, it is done again
 
     async def pause(self, topic: str, until: int | None) -> None:
         await self._writer.run(_pause, (topic, until))
@@ -322,9 +330,9 @@ class SqliteStore:
     async def limits(self) -> dict[str, TopicLimits]:
         return await self._reader.run(topic_limits.limits)
 
-    async def held_back(self) -> list[HeldBack]:
+    async def blocked_by_limits(self) -> list[BlockedTopic]:
         now = self._clock.now()
-        return await self._reader.run(lambda connection: topic_limits.find_held_back(connection, now))
+        return await self._reader.run(lambda connection: topic_limits.find_blocked_topics(connection, now))
 
     async def topics(self, *, tenant: str | None = None) -> list[TopicStats]:
         now = self._clock.now()
@@ -332,14 +340,14 @@ class SqliteStore:
 
     # -- workers ----------------------------------------------------------------------------------------
 
-    async def beat(self, worker: WorkerRecord) -> None:
+    async def heartbeat(self, worker: WorkerRecord) -> None:
         await self._writer.run(_beat, worker)
 
-    async def leave(self, name: str, started_at: int) -> None:
+    async def deregister_worker(self, name: str, started_at: int) -> None:
         await self._writer.run(_leave, (name, started_at))
 
     async def workers(self) -> list[WorkerRecord]:
-        return await self._reader.run(worker_registry.workers)
+        return await self._reader.run(worker_registry.list_workers)
 
     # -- documents --------------------------------------------------------------------------------------
 
@@ -347,13 +355,15 @@ class SqliteStore:
         check_documents(documents)
         return await self._writer.run(_write_documents, documents) if documents else []
 
-    async def enqueue_with(self, document: NewDocument, jobs: Sequence[NewJob]) -> list[Enqueued] | None:
+    async def enqueue_with_document(
+        self, document: NewDocument, jobs: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
         check_documents([document])
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         return await self._writer.run(_enqueue_with, (document, jobs))
 
     async def document(self, kind: str, document_id: str) -> Document | None:
-        if not could_be(kind, document_id):
+        if not is_valid_document_id(kind, document_id):
             return None
         now = self._clock.now()
         return await self._reader.run(
@@ -365,15 +375,17 @@ class SqliteStore:
     ) -> list[Document]:
         now = self._clock.now()
         return await self._reader.run(
-            lambda connection: document_rows.listed(connection, kind, limit, before, now)
+            lambda connection: document_rows.list_documents(connection, kind, limit, before, now)
         )
 
     async def remove_document(self, kind: str, document_id: str) -> bool:
-        return could_be(kind, document_id) and await self._writer.run(_remove_document, (kind, document_id))
+        return is_valid_document_id(kind, document_id) and await self._writer.run(
+            _remove_document, (kind, document_id)
+        )
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def expect(self, untold: Untold) -> None:
+    def notify_on_commit(self, uncommitted: UncommittedEnqueue) -> None:
         """The doorbell rings by itself there."""
 
     async def get(self, job_id: UUID, *, tenant: str | None = None) -> JobRecord | None:
@@ -392,13 +404,13 @@ class SqliteStore:
         check_batch("numbers", len(numbers), MAX_BATCH)
         return await self._reader.run(lambda connection: pull.job_ids(connection, numbers, tenant))
 
-    async def peek(self, topic: str, head: Head, *, tenant: str | None = None) -> JobRecord | None:
+    async def peek(self, topic: str, head: TopicHead, *, tenant: str | None = None) -> JobRecord | None:
         now = self._clock.now()
-        if await self._reader.run(lambda connection: is_due(connection, now)):
+        if await self._reader.run(lambda connection: maintenance_due(connection, now)):
             await self._writer.run(_tend, None)
         return await self._reader.run(lambda connection: pull.peek(connection, topic, head, tenant, now))
 
-    async def depths(
+    async def topic_depths(
         self, topics: Sequence[str] | None = None, *, tenant: str | None = None
     ) -> list[TopicDepth]:
         check_batch("topics", len(topics or ()), MAX_BATCH)
@@ -419,10 +431,10 @@ class SqliteStore:
             )
         )
 
-    async def count(self, where: JobFilter, *, beyond: bool = False) -> Count:
+    async def count(self, where: JobFilter, *, exact: bool = False) -> Count:
         now = self._clock.now()
         return await self._reader.run(
-            lambda connection: job_queries.count(connection, where, now, beyond=beyond)
+            lambda connection: job_queries.count(connection, where, now, beyond=exact)
         )
 
     async def stats(self, *, window_seconds: float, tenant: str | None = None) -> Stats:
@@ -440,16 +452,20 @@ class SqliteStore:
     async def durations(self, *, tenant: str | None = None) -> list[LaneDurations]:
         return await self._reader.run(lambda connection: report_queries.durations(connection, tenant))
 
-    async def failures(self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS) -> Failures:
+    async def failures(
+        self, where: JobFilter, *, window_seconds: float, limit: int = MAX_GROUPS
+    ) -> FailureGroups:
         now = self._clock.now()
         return await self._reader.run(
-            lambda connection: report_queries.find_failures(
+            lambda connection: report_queries.failures(
                 connection, where, now, window_seconds=window_seconds, limit=limit
             )
         )
 
-    async def repeats(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> Repeats:
-        return await self._reader.run(lambda connection: report_queries.repeats(connection, limit, tenant))
+    async def duplicate_jobs(self, *, limit: int = MAX_GROUPS, tenant: str | None = None) -> DuplicateJobs:
+        return await self._reader.run(
+            lambda connection: report_queries.duplicate_jobs(connection, limit, tenant)
+        )
 
     async def longest_running(self, limit: int, *, tenant: str | None = None) -> list[JobRecord]:
         return await self._reader.run(
@@ -458,11 +474,11 @@ class SqliteStore:
 
     # -- moving to another store ------------------------------------------------------------------------
 
-    async def whole_jobs(self, *, limit: int, before: int | None = None) -> list[WholeJob]:
+    async def export_jobs(self, *, limit: int, before: int | None = None) -> list[FullJob]:
         check_batch("jobs", limit, MAX_BATCH)
-        return await self._reader.run(lambda connection: transfer.whole_jobs(connection, limit, before))
+        return await self._reader.run(lambda connection: transfer.export_jobs(connection, limit, before))
 
-    async def place_jobs(self, jobs: Sequence[WholeJob]) -> list[bool]:
+    async def import_jobs(self, jobs: Sequence[FullJob]) -> list[bool]:
         check_batch("jobs", len(jobs), MAX_BATCH)
         return await self._writer.run(_place, jobs) if jobs else []
 
@@ -474,11 +490,11 @@ class SqliteStore:
     ) -> AsyncIterator[Wakeups]:
         async with self._hub.subscribe(topics=topics, finished=finished) as subscription:
             ready = topics is None or bool(topics)
-            registration = self._doorbell.listen(ready=ready, finished=finished)
+            registration = self._process_wakeup.listen(ready=ready, finished=finished)
             if registration is not None:
                 try:
                     await self._writer.run(_register, registration)
-                    self._doorbell.registered(registration)
+                    self._process_wakeup.confirm_registration(registration)
                 except StoreUnavailable as error:
                     # A hint that cannot be ordered now is no reason not to start; it is tried again later.
                     _log.warning("wake-ups are not registered, polling until they are: %s", error)
@@ -505,48 +521,48 @@ class SqliteStore:
         finally:
             connection.close()
 
-    def _refresh_registration(self, registration: Registration) -> None:
+    def _refresh_registration(self, registration: Listener) -> None:
         if self._open is not None:
             self._open[0].post(_register, registration)
 
 
-def _register_listener(transaction: Transaction, listener: Registration) -> None:
+def _register_listener(transaction: WriteTransaction, listener: Listener) -> None:
     process_wakeup.register(transaction.connection, listener, transaction.now)
 
 
-def _unregister_listener(transaction: Transaction, port: int) -> None:
+def _unregister_listener(transaction: WriteTransaction, port: int) -> None:
     process_wakeup.unregister(transaction.connection, port)
 
 
-def _result_of(future: asyncio.Future[R], otherwise: R) -> R:
+def _result_or(future: asyncio.Future[R], otherwise: R) -> R:
     """What it came to, unless it came to nothing."""
     return otherwise if future.cancelled() or future.exception() is not None else future.result()
 
 
 _claim = one_by_one(claims.claim)
-_grant = one_by_one(pull.grant)
-_start = one_by_one(settlement_writes.start)
-_extend = one_by_one(settlement_writes.extend)
+_grant = one_by_one(pull.claim_job)
+_start = one_by_one(settlement_writes.mark_started)
+_extend = one_by_one(settlement_writes.extend_leases)
 _touch = one_by_one(pull.touch)
-_settle = one_by_one(dependencies.releasing(settlement_writes.settle))
-_report = one_by_one(settlement_writes.report)
+_settle = one_by_one(dependencies.then_release_dependents(settlement_writes.settle))
+_report = one_by_one(settlement_writes.save_reports)
 _requeue = one_by_one(admin.requeue)
-_cancel = one_by_one(dependencies.releasing(admin.cancel))
-_take_back = one_by_one(dependencies.releasing(admin.take_back))
-_delete = one_by_one(dependencies.releasing(admin.delete))
+_cancel = one_by_one(dependencies.then_release_dependents(admin.cancel))
+_take_back = one_by_one(dependencies.then_release_dependents(admin.take_back))
+_delete = one_by_one(dependencies.then_release_dependents(admin.delete))
 _kick = one_by_one(pull.kick)
 _kick_jobs = one_by_one(pull.kick_jobs)
-_tend = one_by_one(pull.tend)
-_release = one_by_one(dependencies.release)
-_rescue = one_by_one(maintenance.rescue)
+_tend = one_by_one(pull.run_maintenance)
+_release = one_by_one(dependencies.release_dependents)
+_rescue = one_by_one(maintenance.rescue_jobs)
 _prune = one_by_one(maintenance.prune)
 _pause = one_by_one(admin.pause)
 _set_limits = one_by_one(topic_limits.set_limits)
-_place = one_by_one(transfer.place)
-_beat = one_by_one(worker_registry.beat)
-_leave = one_by_one(worker_registry.leave)
-_write_documents = one_by_one(document_rows.write)
-_enqueue_with = one_by_one(enqueue_writes.enqueue_with)
+_place = one_by_one(transfer.import_jobs)
+_beat = one_by_one(worker_registry.record_heartbeat)
+_leave = one_by_one(worker_registry.deregister_worker)
+_write_documents = one_by_one(document_rows.write_documents)
+_enqueue_with = one_by_one(enqueue_writes.enqueue_with_document)
 _remove_document = one_by_one(document_rows.remove)
 _register = one_by_one(_register_listener)
 _unregister = one_by_one(_unregister_listener)

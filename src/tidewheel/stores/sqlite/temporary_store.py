@@ -13,37 +13,37 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from tidewheel.errors import NotOpen, StoreError
-from tidewheel.stores.sqlite.connection import begin_immediate, connect, translate
-from tidewheel.stores.sqlite.health import of_ground
+from tidewheel.stores.sqlite.connection import begin_immediate, connect, translate_error
+from tidewheel.stores.sqlite.health import check_environment
 from tidewheel.stores.sqlite.location import check_location, file_system_of, parse_url
-from tidewheel.stores.temporary_store import Ground, scratch_name
+from tidewheel.stores.temporary_store import DatabaseProfile, temporary_name
 
 T = TypeVar("T")
 
-COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
+SIDE_FILES: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite may put beside a database, the database itself first."""
 
 
-class SqliteScratch:
+class SqliteTemporaryStore:
     """A file ``tidewheel_scratch_….db`` beside the one of the URL, which is not even opened."""
 
     def __init__(self, url: str) -> None:
         beside = Path(parse_url(url).path)
-        path = beside.with_name(f"{scratch_name()}.db")
+        path = beside.with_name(f"{temporary_name()}.db")
         options = url.partition("?")[2]
         self.url = f"sqlite:///{quote(path.as_posix(), safe='/:')}{'?' if options else ''}{options}"
-        self.place = str(path)
-        self.ground = Ground(f"SQLite {sqlite3.sqlite_version}")
+        self.location = str(path)
+        self.profile = DatabaseProfile(f"SQLite {sqlite3.sqlite_version}")
         self._location = replace(parse_url(url), path=str(path))
         self._connection: sqlite3.Connection | None = None
         self._made = False  # or may have been
         # One thread, so that what is asked last (to close) comes after everything that was asked before.
         self._thread = ThreadPoolExecutor(1, "tidewheel-scratch")
 
-    async def look(self) -> None:
+    async def inspect(self) -> None:
         await self._on_thread(self._look)
 
-    async def make(self) -> None:
+    async def create(self) -> None:
         await self._on_thread(self._make)
 
     async def remove(self) -> None:
@@ -52,13 +52,13 @@ class SqliteScratch:
         finally:
             self._thread.shutdown(wait=False)
 
-    async def round_trip(self) -> float | None:
+    async def measure_round_trip(self) -> float | None:
         return None
 
-    async def commit(self) -> float | None:
+    async def measure_commit(self) -> float | None:
         return await self._on_thread(self._commit)
 
-    async def disturb(self, seconds: float) -> str | None:
+    async def inject_fault(self, seconds: float) -> str | None:
         await self._on_thread(lambda: self._hold_the_lock(seconds))
         return "another program held the write lock"
 
@@ -75,7 +75,7 @@ class SqliteScratch:
             self._connection.execute("CREATE TABLE scratch_commits (number INTEGER)")
             self._connection.execute("INSERT INTO scratch_commits VALUES (0)")
         except sqlite3.Error as error:
-            raise translate(error, self._location) from error
+            raise translate_error(error, self._location) from error
 
     def _look(self) -> None:
         check_location(self._location)
@@ -83,26 +83,28 @@ class SqliteScratch:
         kind = file_system_of(Path(self._location.path).parent)
         if kind is not None:
             settings["file system"] = kind
-        self.ground = replace(self.ground, settings=settings, doubts=tuple(of_ground(self._location)))
+        self.profile = replace(
+            self.profile, settings=settings, health_findings=tuple(check_environment(self._location))
+        )
 
     def _commit(self) -> float:
         connection = self._connection
         if connection is None:
-            raise NotOpen(f"{self.place} is not there")
+            raise NotOpen(f"{self.location} is not there")
         began = time.perf_counter()
         begin_immediate(connection, self._location)
         try:
             connection.execute("UPDATE scratch_commits SET number = number + 1")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise translate(error, self._location) from error
+            raise translate_error(error, self._location) from error
         return time.perf_counter() - began
 
     def _hold_the_lock(self, seconds: float) -> None:
         """What an editor of databases, a backup or a long transaction of the application does."""
         connection = self._connection
         if connection is None:
-            raise NotOpen(f"{self.place} is not there")
+            raise NotOpen(f"{self.location} is not there")
         begin_immediate(connection, self._location)
         try:
             time.sleep(seconds)
@@ -116,7 +118,7 @@ class SqliteScratch:
         if not self._made:
             return  # on a disk that is read-only one may not even remove what is not there
         left = []
-        for ending in COMPANIONS:
+        for ending in SIDE_FILES:
             try:
                 Path(self._location.path + ending).unlink(missing_ok=True)
             except OSError as error:

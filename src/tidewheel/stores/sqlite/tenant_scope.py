@@ -25,11 +25,11 @@ _ALL: Final = "true"
 _ROOT: Final = "tenant = ?"
 # As the index of tenants has it: jobs of the root tenant, often all there are, are not in it.
 _OTHER: Final = f"tenant = ? AND tenant <> '{ROOT_TENANT}'"
-_KEY: Final = "tenant = ? AND scope = ? AND key = ?"
-_LINE: Final = "tenant = ? AND limit_key = ?"
+_KEY_CONDITION: Final = "tenant = ? AND scope = ? AND key = ?"
+_LIMIT_KEY_CONDITION: Final = "tenant = ? AND limit_key = ?"
 
 
-def find(
+def execute_for_tenant(
     connection: sqlite3.Connection,
     statement: str,
     tenant: str | None,
@@ -49,16 +49,16 @@ def find(
 
 
 @functools.lru_cache(16)
-def by_key(statement: str) -> str:
+def with_key_condition(statement: str) -> str:
     """A statement about one key. The parameters of ``{key}`` are those of a :data:`Key`."""
     if "{key}" not in statement:
         raise ValueError(f"this statement would find keys of all tenants: {statement}")
-    return statement.format(key=_KEY)
+    return statement.format(key=_KEY_CONDITION)
 
 
 @functools.lru_cache(16)
-def by_line(statement: str) -> str:
+def with_limit_key_condition(statement: str) -> str:
     """A statement about one limit key. The parameters of ``{line}`` are a tenant and the key."""
     if "{line}" not in statement:
         raise ValueError(f"this statement would find limit keys of all tenants: {statement}")
-    return statement.format(line=_LINE)
+    return statement.format(line=_LIMIT_KEY_CONDITION)

@@ -11,31 +11,31 @@ from uuid import UUID
 import msgspec
 
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.core.full_job import WholeJob, whole
+from tidewheel.core.full_job import FullJob, make_full_job
 from tidewheel.core.model import KeyLifetime, Progress
-from tidewheel.stores.enqueue import Column, microseconds, shared
-from tidewheel.stores.protocol import MAX_WHOLE_BYTES
-from tidewheel.stores.sql_files import Queries
-from tidewheel.stores.sqlite.bulk_insert import blob, write_rows
-from tidewheel.stores.sqlite.dependencies import place as place_parents
-from tidewheel.stores.sqlite.job_queries import told
+from tidewheel.stores.bounds import MAX_EXPORT_BYTES
+from tidewheel.stores.enqueue import Column, collapse_equal, column_in_microseconds
+from tidewheel.stores.sql_files import SqlFile
+from tidewheel.stores.sqlite.bulk_insert import to_blob, write_rows
+from tidewheel.stores.sqlite.dependencies import import_dependencies as place_parents
+from tidewheel.stores.sqlite.job_queries import read_full_record
 from tidewheel.stores.sqlite.row_mapping import FORMAT_CODES, KEY_UNTIL
-from tidewheel.stores.sqlite.tenant_scope import by_key
-from tidewheel.stores.sqlite.write_transaction import Transaction
+from tidewheel.stores.sqlite.tenant_scope import with_key_condition
+from tidewheel.stores.sqlite.write_transaction import WriteTransaction
 from tidewheel.stores.transfer import (
     KeyName,
     key_name,
+    mark_imported,
     prune_at,
-    state_code,
-    to_place,
-    were_placed,
+    select_new_jobs,
+    stored_state_code,
 )
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/transfer.sql")
-_job_queries_sql = Queries("tidewheel.stores.sqlite", "sql/job_queries.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/transfer.sql")
+_job_queries_sql = SqlFile("tidewheel.stores.sqlite", "sql/job_queries.sql")
 _whole_sql = _sql["export"].format(columns=_job_queries_sql["columns"])
 
-_UNSHOWN: Final = 7
+_INTERNAL_COLUMN_COUNT: Final = 7
 """Columns of ``export`` after those of ``get``."""
 _LAST_NUMBER: Final = 2**63 - 1
 _LIFETIMES: Final[dict[int | None, KeyLifetime | None]] = {None: None} | {
@@ -43,25 +43,25 @@ _LIFETIMES: Final[dict[int | None, KeyLifetime | None]] = {None: None} | {
 }
 
 
-def whole_jobs(connection: sqlite3.Connection, limit: int, before: int | None) -> list[WholeJob]:
+def export_jobs(connection: sqlite3.Connection, limit: int, before: int | None) -> list[FullJob]:
     values = (_LAST_NUMBER if before is None else before, limit)
-    jobs: list[WholeJob] = []
+    jobs: list[FullJob] = []
     size = 0
     for row in connection.execute(_whole_sql, values):
-        job = _whole(connection, row)
+        job = _export_job(connection, row)
         size += job.size
-        if jobs and size > MAX_WHOLE_BYTES:
+        if jobs and size > MAX_EXPORT_BYTES:
             break
         jobs.append(job)
     return jobs
 
 
-def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
-    shown, unshown = row[:-_UNSHOWN], row[-_UNSHOWN:]
+def _export_job(connection: sqlite3.Connection, row: tuple[Any, ...]) -> FullJob:
+    shown, unshown = row[:-_INTERNAL_COLUMN_COUNT], row[-_INTERNAL_COLUMN_COUNT:]
     key_until, expires_at, retention_us, retention_failed_us, *flags = unshown
     suspect, counts_if_lost, buried = flags
-    return whole(
-        told(connection, shown),
+    return make_full_job(
+        read_full_record(connection, shown),
         None if shown[25] is None else Progress(*shown[25:29]),
         key_until=_LIFETIMES[key_until],
         expires_at=expires_at,
@@ -73,16 +73,16 @@ def _whole(connection: sqlite3.Connection, row: tuple[Any, ...]) -> WholeJob:
     )
 
 
-def place(transaction: Transaction, jobs: Sequence[WholeJob]) -> list[bool]:
-    placed = to_place(jobs, *_there(transaction.connection, jobs))
+def import_jobs(transaction: WriteTransaction, jobs: Sequence[FullJob]) -> list[bool]:
+    placed = select_new_jobs(jobs, *_existing_jobs(transaction.connection, jobs))
     if placed:
         # In the order in which tables are kept: the newest first would leave pages half empty.
-        _write(transaction, sorted(placed, key=lambda job: job.record.number))
-    return were_placed(jobs, placed)
+        _insert_imported(transaction, sorted(placed, key=lambda job: job.record.number))
+    return mark_imported(jobs, placed)
 
 
-def _there(
-    connection: sqlite3.Connection, jobs: Sequence[WholeJob]
+def _existing_jobs(
+    connection: sqlite3.Connection, jobs: Sequence[FullJob]
 ) -> tuple[set[UUID], dict[int, UUID], dict[KeyName, UUID]]:
     numbers: dict[int, UUID] = {}
     keys: dict[KeyName, UUID] = {}
@@ -90,22 +90,22 @@ def _there(
         for job_id, number in connection.execute(_sql["existing"], (job.record.id.bytes, job.record.number)):
             numbers[number] = UUID(bytes=job_id)
         if (name := key_name(job)) is not None:
-            holder = connection.execute(by_key(_sql["key_holder"]), name).fetchone()
+            holder = connection.execute(with_key_condition(_sql["key_holder"]), name).fetchone()
             if holder is not None:
                 keys[name] = UUID(bytes=holder[0])
     return set(numbers.values()), numbers, keys
 
 
-def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
+def _insert_imported(transaction: WriteTransaction, jobs: list[FullJob]) -> None:
     connection = transaction.connection
     records = [job.record for job in jobs]
-    states = [state_code(job, transaction.now) for job in jobs]
+    states = [stored_state_code(job, transaction.now) for job in jobs]
 
     def of_records(name: str) -> Column:
-        return shared([getattr(record, name) for record in records])
+        return collapse_equal([getattr(record, name) for record in records])
 
-    def of_jobs(tell: Callable[[WholeJob], Any]) -> Column:
-        return shared([tell(job) for job in jobs])
+    def of_jobs(tell: Callable[[FullJob], Any]) -> Column:
+        return collapse_equal([tell(job) for job in jobs])
 
     def write(table: str, rows: Sequence[Sequence[Any]], *names: str) -> None:
         if rows:
@@ -122,33 +122,35 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         "tidewheel_jobs",
         len(jobs),
         {
-            "id": [blob(record.id.bytes) for record in records],
-            "state": shared(states),
-            **{name: of_records(name) for name in _AS_RECORDED},
+            "id": [to_blob(record.id.bytes) for record in records],
+            "state": collapse_equal(states),
+            **{name: of_records(name) for name in _COPIED_FIELDS},
             "cancel_requested": of_jobs(lambda job: int(job.record.cancel_requested)),
             "prune_at": of_jobs(prune_at),
             "suspect": of_jobs(lambda job: int(job.suspect)),
             "counts_if_lost": of_jobs(lambda job: int(job.counts_if_lost)),
             "buried": of_jobs(lambda job: int(job.buried)),
-            "timeout_us": microseconds(of_records("timeout")),
-            "lease_us": microseconds(of_records("lease_seconds")),
-            "retention_us": microseconds(of_jobs(lambda job: job.retention)),
-            "retention_failed_us": microseconds(of_jobs(lambda job: job.retention_failed)),
+            "timeout_us": column_in_microseconds(of_records("timeout")),
+            "lease_us": column_in_microseconds(of_records("lease_seconds")),
+            "retention_us": column_in_microseconds(of_jobs(lambda job: job.retention)),
+            "retention_failed_us": column_in_microseconds(of_jobs(lambda job: job.retention_failed)),
             "expires_at": of_jobs(lambda job: job.expires_at),
             "key_until": of_jobs(lambda job: None if job.key_until is None else KEY_UNTIL[job.key_until]),
             "headers": of_jobs(lambda job: job.record.headers),
         },
     )
-    bodies = [(record.number, FORMAT_CODES[record.format], blob(record.payload or b"")) for record in records]
+    bodies = [
+        (record.number, FORMAT_CODES[record.format], to_blob(record.payload or b"")) for record in records
+    ]
     write("tidewheel_bodies", bodies, "number", "format", "payload")
-    results = [(record.number, blob(record.result)) for record in records if record.result is not None]
+    results = [(record.number, to_blob(record.result)) for record in records if record.result is not None]
     write("tidewheel_results", results, "number", "result")
     progress = []
     for record in records:
         if record.progress is not None or record.checkpoint is not None:
             said = record.progress
             told = (said.percent, said.message, said.stage, said.updated_at) if said else (None,) * 4
-            saved = None if record.checkpoint is None else blob(record.checkpoint)
+            saved = None if record.checkpoint is None else to_blob(record.checkpoint)
             progress.append((record.number, *told, saved))
     write("tidewheel_progress", progress, "number", "percent", "message", "stage", "updated_at", "checkpoint")
     attempts = [
@@ -162,7 +164,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
     )  # fmt: skip
     steps = [
         (record.number, step.name, ordinal, step.attempt, step.worker, step.started_at, step.finished_at,
-         blob(step.output))
+         to_blob(step.output))
         for record in records
         for ordinal, step in enumerate(record.steps, 1)
     ]  # fmt: skip
@@ -171,7 +173,7 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         "number", "name", "ordinal", "attempt", "worker", "started_at", "finished_at", "output",
     )  # fmt: skip
     after = [
-        (record.number, blob(parent.job_id.bytes), place, int(record.after_any), int(parent.waits))
+        (record.number, to_blob(parent.job_id.bytes), place, int(record.after_any), int(parent.waits))
         for record in records
         for place, parent in enumerate(record.after)
     ]
@@ -183,12 +185,12 @@ def _write(transaction: Transaction, jobs: list[WholeJob]) -> None:
         for record, state in zip(records, states, strict=True)
     )
     for (tenant, topic, task, state), n in lanes.items():
-        transaction.tally.moved(tenant, topic, task, None, state, n)
+        transaction.counter_deltas.count_transition(tenant, topic, task, None, state, n)
         transaction.ready_topics.add(topic)
     place_parents(transaction, [record.number for record in records])
 
 
-_AS_RECORDED: Final = (
+_COPIED_FIELDS: Final = (
     *("number", "topic", "task", "tenant", "priority", "run_at", "created_at", "attempt", "max_attempts"),
     *(
         "fence",

@@ -20,10 +20,10 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from tidewheel.core.clock import MICROSECONDS
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.wakeups import WakeupHub
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/wakeups.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/wakeups.sql")
 _log = logging.getLogger("tidewheel.sqlite")
 
 LOOPBACK: Final = "127.0.0.1"
@@ -34,14 +34,14 @@ FINISHED: Final = "f"
 READY: Final = "r"
 WAITING: Final = "w"
 
-Registration = tuple[int, bool, bool]
+Listener = tuple[int, bool, bool]
 """A port, and whether it wants to hear of ready and of finished jobs."""
 
 
-class Doorbell:
+class ProcessWakeup:
     """Rings at other processes, and hears them ring here once somebody subscribed."""
 
-    def __init__(self, hub: WakeupHub, refresh: Callable[[Registration], None]) -> None:
+    def __init__(self, hub: WakeupHub, refresh: Callable[[Listener], None]) -> None:
         self._hub = hub
         self._refresh = refresh
         self._lock = threading.Lock()
@@ -51,10 +51,10 @@ class Doorbell:
         self._port: int | None = None
         self._ready = False
         self._finished = False
-        self._registered: Registration | None = None  # as others can read it
-        self.heard_waiter = False  # another process waits to write; reset by whoever lets it
+        self._registered: Listener | None = None  # as others can read it
+        self.lock_requested = False  # another process waits to write; reset by whoever lets it
 
-    def listen(self, *, ready: bool, finished: bool) -> Registration | None:
+    def listen(self, *, ready: bool, finished: bool) -> Listener | None:
         """Make sure rings of these kinds are heard; what has to be written for that, if anything."""
         with self._lock:
             if self._inbox is None:
@@ -68,7 +68,7 @@ class Doorbell:
                 self._inbox = inbox
                 self._port = inbox.getsockname()[1]
                 self._thread = threading.Thread(
-                    target=self._hear, args=(inbox,), name="tidewheel-doorbell", daemon=True
+                    target=self._receive, args=(inbox,), name="tidewheel-doorbell", daemon=True
                 )
                 self._thread.start()
             self._ready |= ready
@@ -76,23 +76,23 @@ class Doorbell:
             registration = (self._inbox.getsockname()[1], self._ready, self._finished)
             return None if registration == self._registered else registration
 
-    def registered(self, registration: Registration) -> None:
+    def confirm_registration(self, registration: Listener) -> None:
         """It was written. Until then everybody who subscribes tries: the one before may have given up."""
         with self._lock:
             self._registered = registration
 
-    def ring_here(self, topics: Collection[str]) -> None:
+    def notify_this_process(self, topics: Collection[str]) -> None:
         """Tell whoever listens in this process only."""
-        self._hub.ready(topics)
+        self._hub.notify_ready(topics)
 
-    def ring(self, connection: sqlite3.Connection, topics: Collection[str], *, finished: bool) -> None:
+    def notify(self, connection: sqlite3.Connection, topics: Collection[str], *, finished: bool) -> None:
         """On the writer's thread: tell whoever listens."""
         if not topics and not finished:
             return
         if topics:
-            self._hub.ready(topics)
+            self._hub.notify_ready(topics)
         if finished:
-            self._hub.finished()
+            self._hub.notify_finished()
         message = b""
         for port, wants_ready, wants_finished in connection.execute(_sql["listeners"]):
             if port == self._port or not ((wants_ready and topics) or (wants_finished and finished)):
@@ -100,7 +100,7 @@ class Doorbell:
             message = message or _message(topics, finished=finished)
             self._send(message, port)
 
-    def knock(self, connection: sqlite3.Connection) -> None:
+    def request_lock(self, connection: sqlite3.Connection) -> None:
         """On the writer's thread: tell processes that may write one transaction after another to let us in.
 
         A lock of SQLite's is had by whoever asks first after it came free, and that is who had it before.
@@ -142,7 +142,7 @@ class Doorbell:
             # A full buffer, or a port whose owner died. Listeners poll anyway, and stale ports are dropped.
             _log.debug("wake-up to port %d not sent: %s", port, error)
 
-    def _hear(self, inbox: socket.socket) -> None:
+    def _receive(self, inbox: socket.socket) -> None:
         renew_at = time.monotonic() + REFRESH_SECONDS
         while True:
             now = time.monotonic()
@@ -164,14 +164,14 @@ class Doorbell:
                 return
             topics, finished, waiting = _parse(message)
             if waiting:
-                self.heard_waiter = True
+                self.lock_requested = True
             if topics is None or topics:
-                self._hub.ready(topics)
+                self._hub.notify_ready(topics)
             if finished:
-                self._hub.finished()
+                self._hub.notify_finished()
 
 
-def ring_from(connection: sqlite3.Connection, topics: Collection[str]) -> None:
+def notify_from_connection(connection: sqlite3.Connection, topics: Collection[str]) -> None:
     """From a connection of somebody else's: tell whoever listens, this process included."""
     listeners = connection.execute(_sql["listeners"]).fetchall() if topics else []
     ports = [port for port, wants_ready, _ in listeners if wants_ready]
@@ -210,7 +210,7 @@ def _parse(message: bytes) -> tuple[Collection[str] | None, bool, bool]:
         return None, True, False
 
 
-def register(connection: sqlite3.Connection, listener: Registration, now: int) -> None:
+def register(connection: sqlite3.Connection, listener: Listener, now: int) -> None:
     connection.execute(_sql["register"], (*listener, now))
     connection.execute(_sql["drop_stale"], (now - STALE_SECONDS * MICROSECONDS,))
 

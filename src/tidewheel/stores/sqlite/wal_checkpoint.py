@@ -14,8 +14,8 @@ long. SQLite cuts off what is beyond (``journal_size_limit``) with the first com
 file that is longer is one whose log has grown since.
 
 A reader that started before the copy keeps the log from being begun anew. Small logs are left for a later
-try; once the log passes ``PATIENT_BYTES`` the lock is held for a second, in which such readers come to their
-end, because a log that grows without end is worse than writers that wait.
+try; once the log passes ``BLOCKING_CHECKPOINT_BYTES`` the lock is held for a second, in which such readers
+come to their end, because a log that grows without end is worse than writers that wait.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tidewheel.stores.sqlite.connection import connect, is_busy
 from tidewheel.stores.sqlite.location import Location
 
 CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
-PATIENT_BYTES: Final = 64 * 1024 * 1024
+BLOCKING_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 LOCK_SECONDS: Final = 0.05
 """How long the lock is waited for. Whoever has it longer has it again soon: a later try is as good."""
-PATIENCE_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 0.02
+READER_WAIT_SECONDS: Final = 1.0
+SIZE_CHECK_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.25
 PATIENT_RETRY_SECONDS: Final = 10.0
 
@@ -52,7 +52,7 @@ class Checkpointer:
         self._not_before = 0.0
         self._patient_not_before = 0.0
         self._was_patient = False
-        self._complained = False
+        self._warned = False
         self._copied_size = 0  # of the file, when all of its log had been copied
         connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
 
@@ -60,7 +60,7 @@ class Checkpointer:
         size = self._log_size()
         if size <= CHECKPOINT_BYTES:
             self._copied_size = 0
-            self._complained = False
+            self._warned = False
             return
         # As long as it was: the log was begun anew by a connection that is not ours, and cuts nothing off.
         if size == self._copied_size:
@@ -69,11 +69,11 @@ class Checkpointer:
         if self._copied_size:
             # Longer: somebody still reads it, or this commit would have begun it anew.
             self._copied_size = 0
-            self._held_up(size, now)
+            self._report_blocked(size, now)
         if now < self._not_before:
             return
-        patient = size >= PATIENT_BYTES and now >= self._patient_not_before
-        copied = self._copy(PATIENCE_SECONDS if patient else 0.0)
+        patient = size >= BLOCKING_CHECKPOINT_BYTES and now >= self._patient_not_before
+        copied = self._copy(READER_WAIT_SECONDS if patient else 0.0)
         now = time.monotonic()
         self._was_patient = patient
         if patient:
@@ -82,7 +82,7 @@ class Checkpointer:
         if copied:
             self._copied_size = size
         else:
-            self._held_up(size, now)
+            self._report_blocked(size, now)
 
     def failed(self, error: Exception) -> None:
         self._not_before = time.monotonic() + PATIENT_RETRY_SECONDS
@@ -91,10 +91,10 @@ class Checkpointer:
     def close(self) -> None:
         self._guard.close()
 
-    def _held_up(self, size: int, now: float) -> None:
+    def _report_blocked(self, size: int, now: float) -> None:
         self._not_before = now + RETRY_SECONDS
-        if self._was_patient and not self._complained:
-            self._complained = True
+        if self._was_patient and not self._warned:
+            self._warned = True
             _log.warning(
                 "the write-ahead log of %s is %d MiB and cannot be reset: some connection keeps a read "
                 "transaction open; find it and end it",
@@ -116,7 +116,7 @@ class Checkpointer:
                 busy, frames, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if (rest := until - time.monotonic()) <= 0:
                     return not busy and frames == copied
-                time.sleep(min(rest, LOOK_SECONDS))
+                time.sleep(min(rest, SIZE_CHECK_SECONDS))
         finally:
             self._guard.execute("ROLLBACK")
 

@@ -20,44 +20,44 @@ from typing import Final
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
 from tidewheel.core.clock_guard import ClockGuard
 from tidewheel.core.model import Claimed, Lease, RescuedJob
-from tidewheel.stores.protocol import StoreLimits
-from tidewheel.stores.reports import fill
-from tidewheel.stores.sql_files import Queries
+from tidewheel.stores.bounds import StoreLimits
+from tidewheel.stores.reports import count_in_buckets
+from tidewheel.stores.sql_files import SqlFile
 from tidewheel.stores.sqlite.bulk_insert import write_rows
 
-LEAST: Final = seconds_to_microseconds(0.2)
+MIN_PAUSE: Final = seconds_to_microseconds(0.2)
 """Shorter transactions than this are part of every lease's reckoning."""
-AFTERWARDS: Final = seconds_to_microseconds(2.0)
+LEASE_GRACE: Final = seconds_to_microseconds(2.0)
 """How long workers have to extend their leases after a gap; their keepers try at least every second."""
-LONGEST: Final = seconds_to_microseconds(60.0)
+MAX_LEASE_GRACE: Final = seconds_to_microseconds(60.0)
 """A lease that ended longer ago than this has ended, however hard it was to write meanwhile."""
 
-_sql = Queries("tidewheel.stores.sqlite", "sql/write_transaction.sql")
+_sql = SqlFile("tidewheel.stores.sqlite", "sql/write_transaction.sql")
 
 
-def remember(connection: sqlite3.Connection, began: int, ended: int) -> None:
+def record_lock_pause(connection: sqlite3.Connection, began: int, ended: int) -> None:
     """Write a gap down, in the transaction at hand. Those that follow each other are one."""
-    if ended - began < LEAST:
+    if ended - began < MIN_PAUSE:
         return
     before = connection.execute(_sql["last_lock_pause"]).fetchone()
-    if before[1] is not None and before[1] <= began <= before[1] + AFTERWARDS:
+    if before[1] is not None and before[1] <= began <= before[1] + LEASE_GRACE:
         # Not without end: in between the lock was free, and who lives had a turn.
-        began = max(before[0], ended - 2 * (ended - began) - AFTERWARDS)
+        began = max(before[0], ended - 2 * (ended - began) - LEASE_GRACE)
     connection.execute(_sql["record_lock_pause"], (began, ended))
 
 
-def leases_judged_at(connection: sqlite3.Connection, now: int) -> int:
+def lease_cutoff(connection: sqlite3.Connection, now: int) -> int:
     """The moment by which leases are judged: now, or soon after a gap when that began."""
     began, ended = connection.execute(_sql["last_lock_pause"]).fetchone()
-    if ended is None or not ended <= now <= ended + AFTERWARDS:
+    if ended is None or not ended <= now <= ended + LEASE_GRACE:
         return now
-    return min(now, max(int(began), now - LONGEST))
+    return min(now, max(int(began), now - MAX_LEASE_GRACE))
 
 
 MINUTE = 60 * MICROSECONDS
 
 
-class Code(IntEnum):
+class StateCode(IntEnum):
     """Stored state codes; waiting and ready are both shown as pending."""
 
     WAITING = 0
@@ -97,7 +97,7 @@ _RUNS = _LANE_COLUMNS.index("runs")
 _WAITS = _LANE_COLUMNS.index("waits")
 
 
-class Tally:
+class CounterDeltas:
     """Changes of the counters, collected while rows change and written once per transaction."""
 
     def __init__(self) -> None:
@@ -105,27 +105,29 @@ class Tally:
         self._minutes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
         self._lanes: defaultdict[tuple[int, str, str], list[int]] = defaultdict(_LANE_ZEROES.copy)
 
-    def moved(self, tenant: str, topic: str, task: str, old: int | None, new: int | None, n: int = 1) -> None:
+    def count_transition(
+        self, tenant: str, topic: str, task: str, old: int | None, new: int | None, n: int = 1
+    ) -> None:
         """``n`` jobs went from one stored state to another; None means they came or went."""
         if old is not None:
             self._counts[tenant, topic, task, old] -= n
         if new is not None:
             self._counts[tenant, topic, task, new] += n
 
-    def happened(self, now: int, metric: Metric, topic: str, task: str, n: int = 1) -> None:
+    def count_event(self, now: int, metric: Metric, topic: str, task: str, n: int = 1) -> None:
         """``n`` jobs of this lane were enqueued, or ended."""
         minute = now - now % MINUTE
         self._minutes[minute, metric, 0][0] += n
         self._lanes[minute, topic, task][metric] += n
 
-    def lasted(self, now: int, metric: Metric, microseconds: Iterable[int]) -> None:
+    def add_durations(self, now: int, metric: Metric, microseconds: Iterable[int]) -> None:
         minute = now - now % MINUTE
-        for bucket, n, total in fill(microseconds):
+        for bucket, n, total in count_in_buckets(microseconds):
             entry = self._minutes[minute, metric, bucket]
             entry[0] += n
             entry[1] += total
 
-    def ran(
+    def add_lane_durations(
         self, now: int, topic: str, task: str, run_times: Sequence[int], wait_times: Sequence[int]
     ) -> None:
         """The same durations as part of what happened in a lane."""
@@ -135,7 +137,7 @@ class Tally:
         entry[_WAITS] += len(wait_times)
         entry[_WAITS + 1] += sum(wait_times)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: CounterDeltas) -> None:
         for count_key, n in other._counts.items():
             self._counts[count_key] += n
         for minute_key, (n, total) in other._minutes.items():
@@ -168,7 +170,7 @@ def _upsert(
         write_rows(connection, table, len(rows), named, _sql[f"add_to_{table}"])
 
 
-class Grants:
+class GrantedJobs:
     """Jobs this process was granted and has not settled, by fence: what a settlement would have to look up.
 
     A memory, not an authority: the statement that settles checks fence, state and time in the row itself.
@@ -186,70 +188,70 @@ class Grants:
         while len(self._by_fence) > self.LIMIT:  # never settled here; the oldest have long ended
             del self._by_fence[next(iter(self._by_fence))]
 
-    def take(self, lease: Lease) -> Claimed | None:
+    def pop(self, lease: Lease) -> Claimed | None:
         """The job granted under this lease; each is given out once."""
         job = self._by_fence.pop(lease.fence, None)
         # Nearly always the very lease that was given out: comparing two ids is slow.
         return job if job is not None and (job.lease is lease or job.lease == lease) else None
 
 
-class NotAsHoped(Exception):
+class OptimisticWriteFailed(Exception):
     """A transaction that took a short cut cannot go on: it is undone and tried again, with care."""
 
 
 @dataclass(slots=True)
-class Transaction:
+class WriteTransaction:
     """Handed to every writing operation. ``now`` is read after the write lock was taken.
 
-    ``hopeful``: all of it can be undone and done again, so a part of it need not be made undoable by itself.
-    Whoever finds then that it should have been raises ``NotAsHoped``.
+    ``optimistic``: all of it can be undone and done again, so a part of it need not be made undoable by
+    itself. Whoever finds then that it should have been raises ``OptimisticWriteFailed``.
     """
 
     connection: sqlite3.Connection
     now: int
     limits: StoreLimits
-    grants: Grants
-    hopeful: bool = False
+    grants: GrantedJobs
+    optimistic: bool = False
     guard: ClockGuard | None = None  # None in transactions of others, which only enqueue
-    tally: Tally = field(default_factory=Tally)
+    counter_deltas: CounterDeltas = field(default_factory=CounterDeltas)
     ready_topics: set[str] = field(default_factory=set)
-    room: Counter[str] = field(
+    freed_slots: Counter[str] = field(
         default_factory=Counter
     )  # that came free in limited topics, less what was taken
     finished: bool = False
     rescued: list[RescuedJob] = field(default_factory=list)
     parents_ended: bool = False  # jobs wait for some of those that ended
-    afterwards: bool = False  # those were too many: there is more to do in a transaction of its own
+    releases_pending: bool = False  # those were too many: there is more to do in a transaction of its own
 
     @property
-    def leases_at(self) -> int:
+    def lease_cutoff(self) -> int:
         """The moment by which leases are judged: ``now``, unless nobody could write for a while.
 
         Asked for only where a lease may have ended: jobs that simply complete are judged by ``now``.
         """
-        return leases_judged_at(self.connection, self.now)
+        return lease_cutoff(self.connection, self.now)
 
     @property
-    def judged_at(self) -> int:
+    def trusted_now(self) -> int:
         """The moment by which to delete and to cancel: ``now``, unless the clock has just stepped ahead."""
-        return self.now if self.guard is None else self.guard.judge(self.now)
+        return self.now if self.guard is None else self.guard.confirmed_time(self.now)
 
-    def part(self) -> Transaction:
-        """For work that may have to be undone by itself; ``take_in`` what came of it."""
-        return Transaction(self.connection, self.now, self.limits, self.grants, guard=self.guard)
+    def nested(self) -> WriteTransaction:
+        """For work that may have to be undone by itself; ``absorb`` what came of it."""
+        return WriteTransaction(self.connection, self.now, self.limits, self.grants, guard=self.guard)
 
-    def take_in(self, part: Transaction) -> None:
-        self.tally.add(part.tally)
+    def absorb(self, part: WriteTransaction) -> None:
+        self.counter_deltas.add(part.counter_deltas)
         self.ready_topics |= part.ready_topics
-        self.room.update(part.room)
+        self.freed_slots.update(part.freed_slots)
         self.finished |= part.finished
         self.rescued += part.rescued
         self.parents_ended |= part.parents_ended
-        self.afterwards |= part.afterwards
+        self.releases_pending |= part.releases_pending
 
-    def take_numbers(self, name: str, n: int) -> int:
+    def reserve_sequence(self, name: str, n: int) -> int:
         """Reserve ``n`` values of a store-wide sequence; the first of them."""
-        return take_numbers(self.connection, name, n)
+        return reserve_sequence(self.connection, name, n)
 
 
 @contextlib.contextmanager
@@ -266,7 +268,7 @@ def savepoint(connection: sqlite3.Connection, name: str) -> Iterator[None]:
     connection.execute(f"RELEASE {name}")
 
 
-def take_numbers(connection: sqlite3.Connection, name: str, n: int) -> int:
+def reserve_sequence(connection: sqlite3.Connection, name: str, n: int) -> int:
     """The first of ``n`` values that nobody else will have."""
     last = connection.execute(_sql["reserve_sequence"], (n, name)).fetchone()[0]
     return int(last) - n + 1

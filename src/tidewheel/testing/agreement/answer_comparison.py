@@ -18,7 +18,7 @@ from msgspec import structs
 from tidewheel.core.model import Claim, Claimed, Enqueued, JobRecord, Lease, Page
 
 
-class Growing:
+class RankedValues:
     """Values that must grow, and their ranks."""
 
     def __init__(self, what: str) -> None:
@@ -27,7 +27,7 @@ class Growing:
         self._values: list[int] = [0]
         self._greatest = 0
 
-    def meet(self, values: Sequence[int]) -> None:
+    def record(self, values: Sequence[int]) -> None:
         """Values handed out together: all greater than those before; among themselves in any order."""
         new = [value for value in values if value not in self._ranks]
         if not new:
@@ -41,7 +41,7 @@ class Growing:
 
     def rank(self, value: int) -> int:
         """Of a value seen before, or the next rank for a new one, which must be the greatest so far."""
-        self.meet([value])
+        self.record([value])
         return self._ranks[value]
 
     def value(self, rank: int) -> int:
@@ -49,12 +49,12 @@ class Growing:
         return self._values[rank] if rank < len(self._values) else self._greatest + rank
 
 
-class Translator:
+class AnswerTranslator:
     """Between one store and the common words."""
 
     def __init__(self) -> None:
-        self._numbers = Growing("number")
-        self._fences = Growing("fence")
+        self._numbers = RankedValues("number")
+        self._fences = RankedValues("fence")
         self.cursor: int | None = None  # of the last page, for the next one
 
     def lease(self, common: Lease) -> Lease:
@@ -75,7 +75,7 @@ class Translator:
             case Enqueued():
                 return structs.replace(answer, number=self._numbers.rank(answer.number))
             case Claim():
-                self._fences.meet([job.lease.fence for job in answer.jobs])
+                self._fences.record([job.lease.fence for job in answer.jobs])
                 return structs.replace(answer, jobs=tuple(self.answer(job) for job in answer.jobs))
             case Claimed():
                 number = self._numbers.rank(answer.number)
@@ -91,16 +91,16 @@ class Translator:
                 return answer
 
 
-def difference(one: Any, other: Any, where: str = "") -> str:
+def describe_difference(one: Any, other: Any, where: str = "") -> str:
     """In words: the first place at which they differ, and what each says there."""
     if type(one) is type(other):
         for field in _fields(one):
             if getattr(one, field) != getattr(other, field):
-                return difference(getattr(one, field), getattr(other, field), f"{where}.{field}")
+                return describe_difference(getattr(one, field), getattr(other, field), f"{where}.{field}")
     if isinstance(one, list | tuple) and type(one) is type(other) and len(one) == len(other):
         for index, (item, counterpart) in enumerate(zip(one, other, strict=True)):
             if item != counterpart:
-                return difference(item, counterpart, f"{where}[{index}]")
+                return describe_difference(item, counterpart, f"{where}[{index}]")
     return f"differ{where and f' in {where}'}: {one!r} and {other!r}"
 
 

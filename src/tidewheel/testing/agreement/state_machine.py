@@ -19,7 +19,6 @@ from tidewheel.core.model import (
     Claimed,
     ClaimRequest,
     Enqueued,
-    Head,
     JobFilter,
     Lane,
     Lease,
@@ -32,21 +31,23 @@ from tidewheel.core.model import (
     Report,
     RescuedJob,
     Settlement,
+    TopicHead,
     WorkerRecord,
 )
 from tidewheel.core.topic_limits import TopicLimits
 from tidewheel.errors import KeyInUse, TidewheelError
-from tidewheel.stores.protocol import MAX_BATCH, Store
+from tidewheel.stores.bounds import MAX_BATCH
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.agreement import strategies
-from tidewheel.testing.agreement.answer_comparison import Translator, difference
-from tidewheel.testing.agreement.strategies import since
+from tidewheel.testing.agreement.answer_comparison import AnswerTranslator, describe_difference
+from tidewheel.testing.agreement.strategies import shift_times
 from tidewheel.testing.clock import FrozenClock
 
-CHECKED_CHANGE = 6
+CHANGES_PER_CHECK = 6
 """After so many changes what few verbs touch is compared, and the stores look for problems of their own,
 which costs more than the changes."""
 
-Verb = Callable[[Store, Translator], Awaitable[Any]]
+Verb = Callable[[Store, AnswerTranslator], Awaitable[Any]]
 
 
 class StoresAgree(RuleBasedStateMachine):
@@ -58,7 +59,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.started_at = self.clock.now()
         self.runner = self.make_runner()
         self.stores = dict(self.make_stores(self.clock))
-        self.translators = {name: Translator() for name in self.stores}
+        self.translators = {name: AnswerTranslator() for name in self.stores}
         self.job_ids: list[UUID] = []
         self.changes = 0
         self.compared = 0  # as of how many changes the stores were found to hold the same
@@ -85,19 +86,19 @@ class StoresAgree(RuleBasedStateMachine):
             for job_id in self.job_ids:
                 self._look(job_id, None)
             self._compare()
-            self._compare_aside()
+            self._compare_rarely_changed()
             self._check()
         finally:
             for store in self.stores.values():
                 self.runner.run(store.close())
             self.end_runner(self.runner)
 
-    def same(self, verb: Verb) -> Any:
+    def call_all(self, verb: Verb) -> Any:
         """The answer all stores give to a verb that may change something."""
         self.changes += 1
-        return self.read(verb)
+        return self.read_all(verb)
 
-    def read(self, verb: Verb) -> Any:
+    def read_all(self, verb: Verb) -> Any:
         """The answer all stores give, in common words; an error is an answer, too."""
         told: dict[str, list[RescuedJob]] = {}  # of jobs that were rescued on the way
         # Not ``run``: it takes over Ctrl-C every time, which takes longer than most verbs in memory.
@@ -106,7 +107,7 @@ class StoresAgree(RuleBasedStateMachine):
         for other in others:
             if answers[other] != answers[reference]:
                 raise AssertionError(
-                    f"{other} and {reference} {difference(answers[other], answers[reference])}"
+                    f"{other} and {reference} {describe_difference(answers[other], answers[reference])}"
                 )
             assert told[other] == told[reference], f"{other} and {reference} tell of other rescued jobs"
         return answers[reference]
@@ -146,7 +147,7 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(jobs=st.lists(st.tuples(strategies.new_jobs, strategies.due_offsets), min_size=1, max_size=4))
     def enqueue(self, jobs: list[tuple[NewJob, float | None]]) -> None:
         written = self._named(jobs)
-        answers: list[Enqueued] | type = self.same(lambda store, _: store.enqueue(written))
+        answers: list[Enqueued] | type = self.call_all(lambda store, _: store.enqueue(written))
         assert answers is KeyInUse or (isinstance(answers, list) and len(answers) == len(written))
         self.job_ids += [new.id for new in written]
 
@@ -164,8 +165,8 @@ class StoresAgree(RuleBasedStateMachine):
     )
     def enqueue_with(self, document: NewDocument, jobs: list[tuple[NewJob, float | None]]) -> None:
         written = self._named(jobs)
-        answers: list[Enqueued] | type | None = self.same(
-            lambda store, _: store.enqueue_with(document, written)
+        answers: list[Enqueued] | type | None = self.call_all(
+            lambda store, _: store.enqueue_with_document(document, written)
         )
         if answers is not None:
             self.job_ids += [new.id for new in written]
@@ -187,21 +188,21 @@ class StoresAgree(RuleBasedStateMachine):
                     after_any=data.draw(strategies.yes_or_no),
                 )
             )
-        self.same(lambda store, _: store.enqueue(written))
+        self.call_all(lambda store, _: store.enqueue(written))
         self.job_ids += [new.id for new in written]
 
     @rule(data=st.data(), tenant=strategies.some_tenant, limit=strategies.limits)
     @precondition(lambda self: self.job_ids)
     def dependents(self, data: st.DataObject, tenant: str | None, limit: int) -> None:
         job_id = data.draw(st.sampled_from(self.job_ids))
-        self.same(lambda store, _: store.dependents(job_id, limit=limit, tenant=tenant))
+        self.call_all(lambda store, _: store.dependents(job_id, limit=limit, tenant=tenant))
 
     @rule(data=st.data(), new=strategies.new_jobs)
     @precondition(lambda self: self.job_ids)
     def enqueue_a_taken_id(self, data: st.DataObject, new: NewJob) -> None:
         job_id = data.draw(st.sampled_from(self.job_ids))
         # Without a key: with one, whether the key or the id is found first would be anybody's choice.
-        self.same(lambda store, _: store.enqueue([structs.replace(new, id=job_id, key=None)]))
+        self.call_all(lambda store, _: store.enqueue([structs.replace(new, id=job_id, key=None)]))
 
     @rule(
         worker=st.sampled_from(["anna", "bert"]),
@@ -228,10 +229,10 @@ class StoresAgree(RuleBasedStateMachine):
             limit,
             lease_seconds,
             topic_limits,
-            free=free,
+            free_slots=free,
             reports_starts=reports_starts,
         )
-        claim: Claim = self.same(lambda store, _: store.claim(request))
+        claim: Claim = self.call_all(lambda store, _: store.claim(request))
         granted = [job.lease for job in claim.jobs]
         self.leases += granted
         self.held += granted
@@ -245,8 +246,8 @@ class StoresAgree(RuleBasedStateMachine):
     def start(self, data: st.DataObject, run_seconds: float | None, alone: bool) -> None:
         leases = self.some_leases(data)
         ago = [] if run_seconds is None else [run_seconds + place for place in range(len(leases))]
-        self.same(
-            lambda store, words: store.start(
+        self.call_all(
+            lambda store, words: store.mark_started(
                 [words.lease(lease) for lease in leases], run_seconds=ago, alone=alone
             )
         )
@@ -255,20 +256,26 @@ class StoresAgree(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     def extend(self, data: st.DataObject, lease_seconds: float) -> None:
         leases = self.some_leases(data)
-        self.same(lambda store, words: store.extend([words.lease(lease) for lease in leases], lease_seconds))
+        self.call_all(
+            lambda store, words: store.extend([words.lease(lease) for lease in leases], lease_seconds)
+        )
 
     @rule(data=st.data(), lease_seconds=strategies.lease_lengths)
     @precondition(lambda self: self.leases)
     def touch(self, data: st.DataObject, lease_seconds: float) -> None:
         leases = self.some_leases(data)
-        self.same(lambda store, words: store.touch([words.lease(lease) for lease in leases], lease_seconds))
+        self.call_all(
+            lambda store, words: store.touch([words.lease(lease) for lease in leases], lease_seconds)
+        )
 
     @rule(data=st.data(), lease_seconds=strategies.lease_lengths, tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def grant(self, data: st.DataObject, lease_seconds: float, tenant: str | None) -> None:
         [job_id] = self.some_jobs(data, at_most=1)
-        claimed: Claimed | None = self.same(
-            lambda store, _: store.grant(job_id, worker="dora", lease_seconds=lease_seconds, tenant=tenant)
+        claimed: Claimed | None = self.call_all(
+            lambda store, _: store.claim_job(
+                job_id, worker="dora", lease_seconds=lease_seconds, tenant=tenant
+            )
         )
         if claimed is not None:
             self.leases.append(claimed.lease)
@@ -290,7 +297,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     def _settle(self, settlements: Iterable[tuple[Lease, Outcome, float | None]]) -> None:
         ended = list(settlements)
-        answers: list[bool] = self.same(
+        answers: list[bool] = self.call_all(
             lambda store, words: store.settle(
                 [Settlement(words.lease(lease), outcome, run) for lease, outcome, run in ended]
             )
@@ -316,7 +323,7 @@ class StoresAgree(RuleBasedStateMachine):
         run_seconds: float | None,
     ) -> None:
         said = list(zip(self.some_leases(data), steps, strict=False))
-        self.same(
+        self.call_all(
             lambda store, words: store.report(
                 [
                     Report(words.lease(lease), progress, checkpoint, step, run_seconds or 0.0)
@@ -329,13 +336,13 @@ class StoresAgree(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     def read_steps(self, data: st.DataObject) -> None:
         [lease] = self.some_leases(data, at_most=1)
-        self.read(lambda store, words: store.steps(words.lease(lease)))
+        self.read_all(lambda store, words: store.finished_steps(words.lease(lease)))
 
     @rule()
     @precondition(lambda self: self.leases)
     def cancel_requests(self) -> None:
         leases = self.leases[-MAX_BATCH:]
-        self.read(lambda store, words: store.cancel_requests([words.lease(lease) for lease in leases]))
+        self.read_all(lambda store, words: store.cancel_requests([words.lease(lease) for lease in leases]))
 
     # -- operating ----------------------------------------------------------------------------------------
 
@@ -343,89 +350,92 @@ class StoresAgree(RuleBasedStateMachine):
     @precondition(lambda self: self.job_ids)
     def requeue(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.same(lambda store, _: store.requeue(job_ids, tenant=tenant))
+        self.call_all(lambda store, _: store.requeue(job_ids, tenant=tenant))
 
     @rule(tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def requeue_everything(self, tenant: str | None) -> None:
         job_ids = self.job_ids[-MAX_BATCH:]
-        self.same(lambda store, _: store.requeue(job_ids, tenant=tenant))
+        self.call_all(lambda store, _: store.requeue(job_ids, tenant=tenant))
 
     @rule(data=st.data(), tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def cancel(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.same(lambda store, _: store.cancel(job_ids, tenant=tenant))
+        self.call_all(lambda store, _: store.cancel(job_ids, tenant=tenant))
 
     @rule()
     @precondition(lambda self: self.held)
     def cancel_a_running_job(self) -> None:
         job_id = self.held[-1].job_id
-        self.same(lambda store, _: store.cancel([job_id]))
+        self.call_all(lambda store, _: store.cancel([job_id]))
 
     @rule(data=st.data(), tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def take_back(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.same(lambda store, _: store.take_back(job_ids, tenant=tenant))
+        self.call_all(lambda store, _: store.take_back(job_ids, tenant=tenant))
 
     @rule()
     @precondition(lambda self: self.held)
     def take_a_running_job_back(self) -> None:
         job_id = self.held[-1].job_id
-        self.same(lambda store, _: store.take_back([job_id]))
+        self.call_all(lambda store, _: store.take_back([job_id]))
 
     @rule(data=st.data(), tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def delete(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.same(lambda store, _: store.delete(job_ids, tenant=tenant))
+        self.call_all(lambda store, _: store.delete(job_ids, tenant=tenant))
 
     @rule(
-        topic=strategies.topics,
+        topic=strategies.compared_topics,
         limit=strategies.limits,
         tenant=strategies.some_tenant,
         failed_only=st.booleans(),
     )
     def kick(self, topic: str, limit: int, tenant: str | None, failed_only: bool) -> None:
-        self.same(lambda store, _: store.kick(topic, limit, tenant=tenant, failed_only=failed_only))
+        self.call_all(lambda store, _: store.kick(topic, limit, tenant=tenant, failed_only=failed_only))
 
     @rule(data=st.data(), tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def kick_jobs(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.same(lambda store, _: store.kick_jobs(job_ids, tenant=tenant))
+        self.call_all(lambda store, _: store.kick_jobs(job_ids, tenant=tenant))
 
     @rule(limit=strategies.limits)
     def rescue(self, limit: int) -> None:
-        self.same(lambda store, _: store.rescue(limit))
+        self.call_all(lambda store, _: store.rescue(limit))
 
     @rule(limit=strategies.limits)
     def prune(self, limit: int) -> None:
-        self.same(lambda store, _: store.prune(limit))
+        self.call_all(lambda store, _: store.prune(limit))
 
-    @rule(topic=strategies.topics, seconds=st.sampled_from([None, None, -1.0, 0.0, 30.0, 60.0, float("inf")]))
+    @rule(
+        topic=strategies.compared_topics,
+        seconds=st.sampled_from([None, None, -1.0, 0.0, 30.0, 60.0, float("inf")]),
+    )
     def pause(self, topic: str, seconds: float | None) -> None:
         until = None
         if seconds is not None:
             until = FOREVER if seconds > 1e9 else self.clock.now() + seconds_to_microseconds(seconds)
-        self.same(lambda store, _: store.pause(topic, until))
+        self.call_all(lambda store, _: store.pause(topic, until))
 
-    @rule(topic=strategies.topics, limits=strategies.limits_of_topics)
+    @rule(topic=strategies.compared_topics, limits=strategies.limits_of_topics)
     def set_limits(self, topic: str, limits: TopicLimits | None) -> None:
-        self.same(lambda store, _: store.set_limits(topic, limits))
+        self.call_all(lambda store, _: store.set_limits(topic, limits))
 
     @rule(worker=strategies.workers)
-    def beat(self, worker: WorkerRecord) -> None:
-        self.same(lambda store, _: store.beat(worker))
+    def heartbeat(self, worker: WorkerRecord) -> None:
+        self.call_all(lambda store, _: store.heartbeat(worker))
 
     @rule(name=strategies.worker_names, started_at=strategies.worker_starts)
-    def leave(self, name: str, started_at: int) -> None:
-        self.same(lambda store, _: store.leave(name, started_at))
+    def deregister_worker(self, name: str, started_at: int) -> None:
+        self.call_all(lambda store, _: store.deregister_worker(name, started_at))
 
     @rule(
         documents=st.lists(
-            st.tuples(strategies.documents, strategies.document_lives), min_size=1, max_size=3
+            st.tuples(strategies.documents, strategies.document_lifetimes), min_size=1, max_size=3
         ),
     )
     def write_documents(self, documents: list[tuple[NewDocument, float | None]]) -> None:
@@ -434,13 +444,13 @@ class StoresAgree(RuleBasedStateMachine):
             replace(one, expires_at=None if life is None else now + seconds_to_microseconds(life))
             for one, life in documents
         ]
-        self.same(lambda store, _: store.write_documents(new))
+        self.call_all(lambda store, _: store.write_documents(new))
 
     @rule(kind=strategies.document_kinds, document_id=strategies.document_ids)
     def remove_document(self, kind: str, document_id: str) -> None:
-        self.same(lambda store, _: store.remove_document(kind, document_id))
+        self.call_all(lambda store, _: store.remove_document(kind, document_id))
 
-    @rule(seconds=strategies.passing_times)
+    @rule(seconds=strategies.time_steps)
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.changes += 1  # by itself: leases end, and jobs become due
@@ -454,45 +464,47 @@ class StoresAgree(RuleBasedStateMachine):
         self._look(job_id, tenant)
 
     def _look(self, job_id: UUID, tenant: str | None) -> None:
-        self.read(lambda store, _: store.get(job_id, tenant=tenant))
+        self.read_all(lambda store, _: store.get(job_id, tenant=tenant))
 
     @rule(data=st.data(), tenant=strategies.some_tenant)
     @precondition(lambda self: self.job_ids)
     def states(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = self.some_jobs(data)
-        self.read(lambda store, _: store.states(job_ids, tenant=tenant))
+        self.read_all(lambda store, _: store.states(job_ids, tenant=tenant))
 
     @rule(rank=st.integers(0, 30), tenant=strategies.some_tenant)
     def find_by_number(self, rank: int, tenant: str | None) -> None:
-        self.read(lambda store, words: store.job_ids([words.number(rank), words.number(1)], tenant=tenant))
+        self.read_all(
+            lambda store, words: store.job_ids([words.number(rank), words.number(1)], tenant=tenant)
+        )
 
-    @rule(topic=strategies.topics, head=strategies.heads, tenant=strategies.some_tenant)
-    def peek(self, topic: str, head: Head, tenant: str | None) -> None:
-        self.read(lambda store, _: store.peek(topic, head, tenant=tenant))
+    @rule(topic=strategies.compared_topics, head=strategies.heads, tenant=strategies.some_tenant)
+    def peek(self, topic: str, head: TopicHead, tenant: str | None) -> None:
+        self.read_all(lambda store, _: store.peek(topic, head, tenant=tenant))
 
     @rule(topics=strategies.some_topics, tenant=strategies.some_tenant)
     def depths(self, topics: list[str] | None, tenant: str | None) -> None:
-        self.read(lambda store, _: store.depths(topics, tenant=tenant))
+        self.read_all(lambda store, _: store.topic_depths(topics, tenant=tenant))
 
     @rule(tenant=strategies.some_tenant)
     def topics(self, tenant: str | None) -> None:
-        self.read(lambda store, _: store.topics(tenant=tenant))
+        self.read_all(lambda store, _: store.topics(tenant=tenant))
 
     @rule(where=strategies.filters, limit=st.sampled_from([1, 2, 5]), offset=st.sampled_from([0, 0, 0, 1, 3]))
     def list_jobs(self, where: dict[str, Any], limit: int, offset: int) -> None:
         condition = self._filter(where)
-        page: Page = self.read(lambda store, _: store.list_jobs(condition, limit=limit, offset=offset))
+        page: Page = self.read_all(lambda store, _: store.list_jobs(condition, limit=limit, offset=offset))
         self._remember(where, page)
 
     @rule(limit=st.sampled_from([1, 2, 5]), offset=st.sampled_from([0, 0, 1]))
     @precondition(lambda self: self.cursors)
-    def list_on(self, limit: int, offset: int) -> None:
+    def list_next_page(self, limit: int, offset: int) -> None:
         """The next page, whatever happened since the last."""
         assert self.cursors is not None
         where, cursors = self.cursors
         names = {id(store): name for name, store in self.stores.items()}
         condition = self._filter(where)
-        page: Page = self.read(
+        page: Page = self.read_all(
             lambda store, _: store.list_jobs(
                 condition, limit=limit, cursor=cursors[names[id(store)]], offset=offset
             )
@@ -507,32 +519,32 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(where=strategies.filters, beyond=strategies.yes_or_no)
     def count(self, where: dict[str, Any], beyond: bool) -> None:
         condition = self._filter(where)
-        self.read(lambda store, _: store.count(condition, beyond=beyond))
+        self.read_all(lambda store, _: store.count(condition, exact=beyond))
 
     @rule(window_seconds=strategies.windows, tenant=strategies.some_tenant)
     def stats(self, window_seconds: float, tenant: str | None) -> None:
-        self.read(lambda store, _: store.stats(window_seconds=window_seconds, tenant=tenant))
+        self.read_all(lambda store, _: store.stats(window_seconds=window_seconds, tenant=tenant))
 
     @rule(window_seconds=strategies.windows, tenant=strategies.some_tenant)
     def lanes(self, window_seconds: float, tenant: str | None) -> None:
-        self.read(lambda store, _: store.lanes(window_seconds=window_seconds, tenant=tenant))
+        self.read_all(lambda store, _: store.lanes(window_seconds=window_seconds, tenant=tenant))
 
     @rule(tenant=strategies.some_tenant)
     def durations(self, tenant: str | None) -> None:
-        self.read(lambda store, _: store.durations(tenant=tenant))
+        self.read_all(lambda store, _: store.durations(tenant=tenant))
 
     @rule(where=strategies.filters, window_seconds=strategies.windows, limit=strategies.limits)
     def failures(self, where: dict[str, Any], window_seconds: float, limit: int) -> None:
         condition = self._filter(where)
-        self.read(lambda store, _: store.failures(condition, window_seconds=window_seconds, limit=limit))
+        self.read_all(lambda store, _: store.failures(condition, window_seconds=window_seconds, limit=limit))
 
     @rule(limit=strategies.limits, tenant=strategies.some_tenant)
-    def repeats(self, limit: int, tenant: str | None) -> None:
-        self.read(lambda store, _: store.repeats(limit=limit, tenant=tenant))
+    def duplicate_jobs(self, limit: int, tenant: str | None) -> None:
+        self.read_all(lambda store, _: store.duplicate_jobs(limit=limit, tenant=tenant))
 
     @rule(limit=strategies.limits, tenant=strategies.some_tenant)
     def longest_running(self, limit: int, tenant: str | None) -> None:
-        self.read(lambda store, _: store.longest_running(limit, tenant=tenant))
+        self.read_all(lambda store, _: store.longest_running(limit, tenant=tenant))
 
     def _filter(self, where: dict[str, Any]) -> JobFilter:
         times: dict[str, Any] = {
@@ -541,7 +553,7 @@ class StoresAgree(RuleBasedStateMachine):
             if name in where
         }
         if "condition" in where:
-            times["condition"] = since(where["condition"], self.started_at)
+            times["condition"] = shift_times(where["condition"], self.started_at)
         return JobFilter(**(where | times))
 
     # -- always -------------------------------------------------------------------------------------------
@@ -555,25 +567,25 @@ class StoresAgree(RuleBasedStateMachine):
             return
         self._compare()
         self.compared = self.changes
-        if self.changes % CHECKED_CHANGE == 0:
-            self._compare_aside()
+        if self.changes % CHANGES_PER_CHECK == 0:
+            self._compare_rarely_changed()
             self._check()
 
     def _compare(self) -> None:
-        async def held(store: Store, _: Translator) -> Any:
+        async def held(store: Store, _: AnswerTranslator) -> Any:
             return (
                 await store.list_jobs(JobFilter(), limit=MAX_BATCH),
                 await store.topics(),
-                await store.held_back(),
+                await store.blocked_by_limits(),
             )
 
-        self.read(held)
+        self.read_all(held)
 
-    def _compare_aside(self) -> None:
+    def _compare_rarely_changed(self) -> None:
         """What few verbs touch: where it differs, it still does a few changes later."""
-        self.read(lambda store, _: store.limits())
-        self.read(lambda store, _: store.workers())
-        self.read(lambda store, _: store.documents("note", limit=MAX_BATCH))
+        self.read_all(lambda store, _: store.limits())
+        self.read_all(lambda store, _: store.workers())
+        self.read_all(lambda store, _: store.documents("note", limit=MAX_BATCH))
 
     def _check(self) -> None:
-        assert self.read(lambda store, _: store.check()) == []
+        assert self.read_all(lambda store, _: store.check()) == []

@@ -20,21 +20,21 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
     HasFingerprint,
-    HoldsText,
     InState,
-    LastErrorHolds,
+    LastErrorContains,
     Not,
 )
-from tidewheel.core.fingerprints import of_job
+from tidewheel.core.fingerprints import job_fingerprint
 from tidewheel.core.model import (
     BodyFormat,
     Cancelled,
     Completed,
+    DerivedState,
     Failed,
     FailureOrigin,
-    Head,
     JobError,
     KeyLifetime,
     Lane,
@@ -45,15 +45,15 @@ from tidewheel.core.model import (
     Progress,
     Released,
     Retried,
-    Shown,
     State,
+    TopicHead,
     WorkerRecord,
 )
 from tidewheel.core.topic_limits import LimitsOrigin, Rate, TopicLimits
 
-TIMES = frozenset({Field.CREATED_AT, Field.RUN_AT, Field.STARTED_AT, Field.FINISHED_AT})
-TEXTS = sorted(field for field in Field if field.is_text)
-NUMBERS = sorted(field for field in Field if not field.is_text and field not in TIMES)
+TIME_FIELDS = frozenset({Field.CREATED_AT, Field.RUN_AT, Field.STARTED_AT, Field.FINISHED_AT})
+TEXT_FIELDS = sorted(field for field in Field if field.is_text)
+NUMBER_FIELDS = sorted(field for field in Field if not field.is_text and field not in TIME_FIELDS)
 
 comparisons = st.sampled_from(Comparison)
 texts_compared = st.sampled_from(
@@ -81,15 +81,15 @@ numbers_compared = st.sampled_from([None, -1, 0, 1, 2, 3, 5, 2**63 - 1, 2**63, -
 seconds_compared = st.sampled_from([None, -3600, 0, 1, 30, 60, 90, 3600])
 
 columns: st.SearchStrategy[Condition] = st.one_of(
-    st.builds(Compare, st.sampled_from(TEXTS), comparisons, texts_compared),
-    st.builds(Compare, st.sampled_from(NUMBERS), comparisons, numbers_compared),
-    st.builds(Compare, st.sampled_from(sorted(TIMES)), comparisons, seconds_compared),
-    st.builds(InState, st.sampled_from([*State, *Shown])),
+    st.builds(Compare, st.sampled_from(TEXT_FIELDS), comparisons, texts_compared),
+    st.builds(Compare, st.sampled_from(NUMBER_FIELDS), comparisons, numbers_compared),
+    st.builds(Compare, st.sampled_from(sorted(TIME_FIELDS)), comparisons, seconds_compared),
+    st.builds(InState, st.sampled_from([*State, *DerivedState])),
 )
-"""What databases tell by themselves. Times are seconds since some start, see ``since``."""
+"""What databases tell by themselves. Times are seconds since some start, see ``shift_times``."""
 
 texts_searched = st.sampled_from(["hit", "é", "boom", "it broke", "nowhere", '"'])
-topics, tasks = st.sampled_from(["a", "b"]), st.sampled_from(["", "x"])
+compared_topics, compared_tasks = st.sampled_from(["a", "b"]), st.sampled_from(["", "x"])
 
 bodies: st.SearchStrategy[Condition] = st.one_of(
     st.builds(
@@ -98,9 +98,14 @@ bodies: st.SearchStrategy[Condition] = st.one_of(
         comparisons,
         st.sampled_from([None, "", "hit", "é", "1", 1, 1.0, 1.5, 0, True, False, 10**30]),
     ),
-    st.builds(HoldsText, texts_searched, st.booleans()),
-    st.builds(LastErrorHolds, texts_searched),
-    st.builds(HasFingerprint, st.builds(of_job, topics, tasks, st.sampled_from([None, "boom: it broke"]))),
+    st.builds(ContainsText, texts_searched, st.booleans()),
+    st.builds(LastErrorContains, texts_searched),
+    st.builds(
+        HasFingerprint,
+        st.builds(
+            job_fingerprint, compared_topics, compared_tasks, st.sampled_from([None, "boom: it broke"])
+        ),
+    ),
 )
 
 
@@ -121,23 +126,23 @@ column_conditions = combined(columns)
 conditions = combined(st.one_of(columns, columns, bodies))
 
 
-def since(condition: Condition, start: int) -> Condition:
+def shift_times(condition: Condition, start: int) -> Condition:
     """The same, its seconds as times after ``start``."""
     match condition:
-        case Compare(field, comparison, int(seconds)) if field in TIMES:
+        case Compare(field, comparison, int(seconds)) if field in TIME_FIELDS:
             return Compare(field, comparison, start + seconds_to_microseconds(seconds))
         case Not(part):
-            return Not(since(part, start))
+            return Not(shift_times(part, start))
         case AllOf(parts):
-            return AllOf(tuple(since(part, start) for part in parts))
+            return AllOf(tuple(shift_times(part, start) for part in parts))
         case AnyOf(parts):
-            return AnyOf(tuple(since(part, start) for part in parts))
+            return AnyOf(tuple(shift_times(part, start) for part in parts))
         case _:
             return condition
 
 
-topics = st.sampled_from(["a", "b", "c"])
-tasks = st.sampled_from(["", "", "x", "y", "a"])  # "a" is a topic, too: keys of both meet
+compared_topics = st.sampled_from(["a", "b", "c"])
+compared_tasks = st.sampled_from(["", "", "x", "y", "a"])  # "a" is a topic, too: keys of both meet
 tenants = st.sampled_from(["root", "root", "other"])
 some_tenant = st.sampled_from([None, None, None, "root", "other", "nobody"])
 priorities = st.sampled_from([0, 0, 0, -1, 1, 5, -2000])
@@ -156,7 +161,7 @@ payloads = st.sampled_from(
 )
 texts = st.sampled_from(["hit", "é", "boom", "worker_lost", "job_canceled: ", "expired", "nowhere"])
 yes_or_no = st.booleans()
-heads = st.sampled_from(Head)
+heads = st.sampled_from(TopicHead)
 some_topics = st.one_of(st.none(), st.lists(st.sampled_from(["a", "b", "c", "nowhere"]), max_size=3))
 windows = st.sampled_from([60.0, 3600.0, 72 * 3600.0])
 limits = st.sampled_from([1, 2, 1000])
@@ -170,8 +175,8 @@ _nobody = UUID(int=0)
 new_jobs: st.SearchStrategy[NewJob] = st.builds(
     NewJob,
     id=st.just(_nobody),
-    topic=topics,
-    task=tasks,
+    topic=compared_topics,
+    task=compared_tasks,
     payload=payloads,
     format=st.sampled_from(BodyFormat),
     tenant=tenants,
@@ -192,12 +197,12 @@ new_jobs: st.SearchStrategy[NewJob] = st.builds(
     service_id=st.sampled_from([None, "s"]),
     limit_key=st.sampled_from([None, None, "a", "b"]),
     headers=st.sampled_from([None, "{}"]),
-    only=row_filters,
+    row_filter=row_filters,
 )
 due_offsets = st.sampled_from([None, None, None, -60.0, 0.0, 30.0])
 """Seconds from now for ``run_at``; None leaves it to ``delay``."""
 
-lanes = st.builds(Lane, topics, st.sampled_from([None, None, "", "x", "y"]))
+lanes = st.builds(Lane, compared_topics, st.sampled_from([None, None, "", "x", "y"]))
 free_slots = st.sampled_from([None, None, None, 0, 1, 2])
 _rates = st.sampled_from([None, None, Rate(1, 60, 1), Rate(3, 1.0, 2), Rate(10, 60)])
 limits_of_topics = st.one_of(
@@ -222,7 +227,7 @@ limits_of_topics = st.one_of(
         origin=st.sampled_from(LimitsOrigin),
     ),
 )
-topic_limits = st.dictionaries(topics, st.sampled_from([0, 1, 2]), max_size=2)
+topic_limits = st.dictionaries(compared_topics, st.sampled_from([0, 1, 2]), max_size=2)
 
 errors = st.builds(
     JobError,
@@ -283,17 +288,17 @@ documents = st.builds(
     kind=document_kinds,
     id=document_ids,
     body=st.sampled_from([b"{}", b"\x00\xff"]),
-    only_version=st.sampled_from([None, 0, 1, 2]),
+    expected_version=st.sampled_from([None, 0, 1, 2]),
 )
-document_lives = st.sampled_from([None, None, 0.0, 30.0])
+document_lifetimes = st.sampled_from([None, None, 0.0, 30.0])
 """Seconds from now until one expires."""
 
 filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={
-        "topic": topics,
+        "topic": compared_topics,
         "task": st.sampled_from(["", "x", "y", "unknown"]),
-        "state": st.sampled_from([*State, *Shown]),
+        "state": st.sampled_from([*State, *DerivedState]),
         "tenant": tenants,
         "key": st.sampled_from(["k", "m"]),
         "correlation_id": st.just("c"),
@@ -305,4 +310,4 @@ filters: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 """Of ``JobFilter``; times are seconds since the machine was started."""
 
-passing_times = st.sampled_from([0.000001, 1.0, 4.999999, 5.0, 30.0, 60.0, 3600.0, 48 * 3600.0])
+time_steps = st.sampled_from([0.000001, 1.0, 4.999999, 5.0, 30.0, 60.0, 3600.0, 48 * 3600.0])

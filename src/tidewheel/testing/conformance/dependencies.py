@@ -10,9 +10,11 @@ import pytest
 
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import (
+    ActionResult,
     Cancelled,
     Completed,
     Count,
+    DerivedState,
     Failed,
     JobFilter,
     NewJob,
@@ -20,171 +22,170 @@ from tidewheel.core.model import (
     Relative,
     Retried,
     Settlement,
-    Shown,
     State,
-    Verdict,
 )
 from tidewheel.core.topic_limits import TopicLimits
 from tidewheel.errors import LimitExceeded, ParentNotFound
-from tidewheel.stores.protocol import MAX_EDGES, MAX_PARENTS, MAX_RELEASED, Store
+from tidewheel.stores.bounds import MAX_PARENTS, MAX_PARENTS_PER_CALL, MAX_RELEASED_DEPENDENTS
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
     BOOM,
     LEASE_SECONDS,
     TOPIC,
-    cancelled,
-    claim,
+    claim_jobs,
     claim_one,
-    completed,
-    end,
-    failed,
+    enqueue_many,
+    enqueue_one,
+    get_job,
+    get_state,
     ids,
     job,
-    look,
-    put,
-    put_many,
-    state,
+    make_cancelled,
+    make_completed,
+    make_failed,
+    settle_one,
 )
 
 CHILDREN = "children"
 
 
 async def child_of(store: Store, *parents: UUID, **options: Any) -> UUID:
-    return await put(store, CHILDREN, after=parents, **options)
+    return await enqueue_one(store, CHILDREN, after=parents, **options)
 
 
-async def ended(store: Store, job_id: UUID, outcome: Any = None) -> None:
+async def run_next_job(store: Store, job_id: UUID, outcome: Any = None) -> None:
     """Run the job, which is the next of its topic."""
     claimed = await claim_one(store)
     assert claimed.lease.job_id == job_id
-    assert await end(store, claimed.lease, outcome or Completed())
+    assert await settle_one(store, claimed.lease, outcome or Completed())
 
 
-async def sound(store: Store) -> None:
+async def assert_consistent(store: Store) -> None:
     assert await store.check() == []
 
 
 async def test_a_job_waits_until_all_its_parents_have_completed(store: Store, clock: FrozenClock) -> None:
     """It is blocked by as many as have not ended, and ready with the end of the last."""
-    first, second = await put_many(store, 2)
+    first, second = await enqueue_many(store, 2)
     child = await child_of(store, first, second)
-    record = await look(store, child)
-    assert (record.blocked, record.shown_state(clock.now())) == (2, Shown.BLOCKED)
+    record = await get_job(store, child)
+    assert (record.blocked, record.shown_state(clock.now())) == (2, DerivedState.BLOCKED)
     assert record.after == (
         Relative(first, State.PENDING, waits=True),
         Relative(second, State.PENDING, waits=True),
     )
-    assert await claim(store, CHILDREN) == []
-    await ended(store, first)
-    record = await look(store, child)
+    assert await claim_jobs(store, CHILDREN) == []
+    await run_next_job(store, first)
+    record = await get_job(store, child)
     assert record.blocked == 1
     assert record.after == (
         Relative(first, State.COMPLETED),
         Relative(second, State.PENDING, waits=True),
     )
-    assert await claim(store, CHILDREN) == []
-    await ended(store, second)
-    assert (await look(store, child)).blocked == 0
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    assert await claim_jobs(store, CHILDREN) == []
+    await run_next_job(store, second)
+    assert (await get_job(store, child)).blocked == 0
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 async def test_parents_are_shown_in_the_order_they_were_named(store: Store) -> None:
     """Whatever their numbers."""
-    parents = await put_many(store, 5)
+    parents = await enqueue_many(store, 5)
     named = [parents[place] for place in (3, 0, 4, 1, 2)]
     child = await child_of(store, *named, after_any=True)
-    record = await look(store, child)
+    record = await get_job(store, child)
     assert [parent.job_id for parent in record.after] == named
     assert record.after_any
-    assert (await look(store, parents[0])).after == ()
+    assert (await get_job(store, parents[0])).after == ()
 
 
 async def test_a_delayed_child_stays_delayed_when_its_parents_have_ended(
     store: Store, clock: FrozenClock
 ) -> None:
     """To run after something is no reason to run before its time."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent, delay=60.0)
-    await ended(store, parent)
-    assert (await look(store, child)).shown_state(clock.now()) == Shown.DELAYED
-    assert await claim(store, CHILDREN) == []
+    await run_next_job(store, parent)
+    assert (await get_job(store, child)).shown_state(clock.now()) == DerivedState.DELAYED
+    assert await claim_jobs(store, CHILDREN) == []
     clock.advance(60)
-    assert ids(await claim(store, CHILDREN)) == [child]
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
 
 
 async def test_a_blocked_job_that_is_due_is_not_promoted(store: Store, clock: FrozenClock) -> None:
     """Time does not end a wait for others."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent, delay=1.0)
     clock.advance(10)
-    assert await claim(store, CHILDREN) == []
-    await ended(store, parent)
-    assert ids(await claim(store, CHILDREN)) == [child]
+    assert await claim_jobs(store, CHILDREN) == []
+    await run_next_job(store, parent)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
 
 
 async def test_a_job_whose_parents_have_all_completed_is_not_blocked(store: Store) -> None:
     """There is nothing to wait for."""
-    parent = await completed(store)
+    parent = await make_completed(store)
     child = await child_of(store, parent)
-    record = await look(store, child)
+    record = await get_job(store, child)
     assert (record.blocked, record.after) == (0, (Relative(parent, State.COMPLETED),))
-    assert ids(await claim(store, CHILDREN)) == [child]
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
 
 
 @pytest.mark.parametrize("outcome", [Failed(BOOM), Cancelled(BOOM)])
 async def test_a_parent_that_does_not_complete_cancels_its_children(store: Store, outcome: Any) -> None:
     """With a code and a message that name it and how it ended, all the way down."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent)
     grandchild = await child_of(store, child)
-    await ended(store, parent, outcome)
+    await run_next_job(store, parent, outcome)
     how = "failed" if isinstance(outcome, Failed) else "was cancelled"
-    record = await look(store, child)
+    record = await get_job(store, child)
     assert (record.state, record.blocked) == (State.CANCELLED, 0)
     assert record.error_summary == f"parent_failed: job {parent}, which it waited for, {how}"
     assert record.newest_error is not None
     assert record.newest_error.code == "parent_failed"
-    record = await look(store, grandchild)
+    record = await get_job(store, grandchild)
     assert record.error_summary == f"parent_failed: job {child}, which it waited for, was cancelled"
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_a_parent_that_fails_after_its_last_attempt_cancels_its_children(store: Store) -> None:
     """Retries do not: they are not an end."""
-    parent = await put(store, max_attempts=2)
+    parent = await enqueue_one(store, max_attempts=2)
     child = await child_of(store, parent)
-    await ended(store, parent, Retried(0.0, BOOM))
-    assert (await look(store, child)).blocked == 1
-    await ended(store, parent, Retried(0.0, BOOM))
-    assert await state(store, child) is State.CANCELLED
+    await run_next_job(store, parent, Retried(0.0, BOOM))
+    assert (await get_job(store, child)).blocked == 1
+    await run_next_job(store, parent, Retried(0.0, BOOM))
+    assert await get_state(store, child) is State.CANCELLED
 
 
 async def test_after_any_runs_however_its_parents_end(store: Store) -> None:
     """To clean up, for example."""
-    first, second = await put_many(store, 2)
+    first, second = await enqueue_many(store, 2)
     child = await child_of(store, first, second, after_any=True)
-    await ended(store, first, Failed(BOOM))
-    assert (await look(store, child)).blocked == 1
+    await run_next_job(store, first, Failed(BOOM))
+    assert (await get_job(store, child)).blocked == 1
     await store.cancel([second])
-    assert ids(await claim(store, CHILDREN)) == [child]
-    assert (await look(store, child)).after == (
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    assert (await get_job(store, child)).after == (
         Relative(first, State.FAILED),
         Relative(second, State.CANCELLED),
     )
 
 
-@pytest.mark.parametrize("ending", [failed, cancelled])
+@pytest.mark.parametrize("ending", [make_failed, make_cancelled])
 async def test_a_parent_that_had_failed_already_cancels_the_child_at_once(store: Store, ending: Any) -> None:
     """An enqueue does not fail for a race: the job is there, and has ended."""
     parent = await ending(store)
     child = await child_of(store, parent)
     grandchild = await child_of(store, child)
-    assert await state(store, child) is State.CANCELLED
-    assert await state(store, grandchild) is State.CANCELLED
+    assert await get_state(store, child) is State.CANCELLED
+    assert await get_state(store, grandchild) is State.CANCELLED
     anyway = await child_of(store, parent, after_any=True)
-    assert ids(await claim(store, CHILDREN)) == [anyway]
-    await sound(store)
+    assert ids(await claim_jobs(store, CHILDREN)) == [anyway]
+    await assert_consistent(store)
 
 
 async def test_a_parent_may_stand_earlier_in_the_same_call(store: Store) -> None:
@@ -193,11 +194,11 @@ async def test_a_parent_may_stand_earlier_in_the_same_call(store: Store) -> None
     second = job(CHILDREN, after=(first.id,))
     third = job(CHILDREN, after=(first.id, second.id))
     await store.enqueue([first, second, third])
-    assert [(await look(store, one.id)).blocked for one in (first, second, third)] == [0, 1, 2]
+    assert [(await get_job(store, one.id)).blocked for one in (first, second, third)] == [0, 1, 2]
     for one in (first, second, third):
-        claimed = await claim(store, CHILDREN)
+        claimed = await claim_jobs(store, CHILDREN)
         assert ids(claimed) == [one.id]
-        assert await end(store, claimed[0].lease, Completed())
+        assert await settle_one(store, claimed[0].lease, Completed())
     late = job()
     with pytest.raises(ParentNotFound, match=str(late.id)):
         await store.enqueue([job(after=(late.id,)), late])
@@ -209,31 +210,31 @@ async def test_a_parent_may_stand_earlier_in_the_same_call(store: Store) -> None
 
 async def test_a_chain_in_one_call_after_a_failed_job_ends_at_once(store: Store) -> None:
     """What is cancelled while it is written cancels what was written to run after it."""
-    parent = await failed(store)
+    parent = await make_failed(store)
     first = job(CHILDREN, after=(parent,))
     second = job(CHILDREN, after=(first.id,))
     third = job(CHILDREN, after=(second.id,), after_any=True)
     await store.enqueue([first, second, third])
-    assert [await state(store, one.id) for one in (first, second)] == [State.CANCELLED] * 2
-    assert ids(await claim(store, CHILDREN)) == [third.id]
-    await sound(store)
+    assert [await get_state(store, one.id) for one in (first, second)] == [State.CANCELLED] * 2
+    assert ids(await claim_jobs(store, CHILDREN)) == [third.id]
+    await assert_consistent(store)
 
 
 async def test_a_missing_parent_refuses_the_whole_call(store: Store) -> None:
     """By its id; nothing was written, of its neighbours neither."""
     missing = new_id()
-    parent = await put(store)
+    parent = await enqueue_one(store)
     with pytest.raises(ParentNotFound, match=str(missing)):
         await store.enqueue([job(CHILDREN), job(CHILDREN, after=(parent, missing))])
     assert await store.count(JobFilter(topic=CHILDREN)) == Count(0)
     assert (await store.dependents(parent)).total == Count(0)
-    await ended(store, parent)
-    await sound(store)
+    await run_next_job(store, parent)
+    await assert_consistent(store)
 
 
 async def test_a_parent_of_another_tenant_is_not_found(store: Store) -> None:
     """In the same words: who is not there cannot be told from who is not ours."""
-    theirs = await put(store, tenant="theirs")
+    theirs = await enqueue_one(store, tenant="theirs")
     with pytest.raises(ParentNotFound) as other:
         await child_of(store, theirs, tenant="ours")
     with pytest.raises(ParentNotFound) as gone:
@@ -242,10 +243,10 @@ async def test_a_parent_of_another_tenant_is_not_found(store: Store) -> None:
     first = job(tenant="theirs")
     with pytest.raises(ParentNotFound):
         await store.enqueue([first, job(after=(first.id,), tenant="ours")])
-    ended_there = await completed(store, "elsewhere", tenant="theirs")
+    ended_there = await make_completed(store, "elsewhere", tenant="theirs")
     with pytest.raises(ParentNotFound):
         await child_of(store, ended_there, tenant="ours")
-    ours = await put(store, tenant="ours")
+    ours = await enqueue_one(store, tenant="ours")
     child = await child_of(store, ours, tenant="ours")
     assert [one.job_id for one in (await store.dependents(ours, tenant="ours")).jobs] == [child]
     assert (await store.dependents(ours, tenant="theirs")).total == Count(0)
@@ -256,132 +257,132 @@ async def test_too_many_parents_are_refused(store: Store) -> None:
     many = tuple(new_id() for _ in range(MAX_PARENTS + 1))
     with pytest.raises(LimitExceeded, match="1,001"):
         await child_of(store, *many)
-    calls = [job(after=many[:MAX_PARENTS]) for _ in range(MAX_EDGES // MAX_PARENTS + 1)]
+    calls = [job(after=many[:MAX_PARENTS]) for _ in range(MAX_PARENTS_PER_CALL // MAX_PARENTS + 1)]
     with pytest.raises(LimitExceeded, match="101,000"):
         await store.enqueue(calls)
 
 
 async def test_an_expired_parent_cancels_its_children(store: Store, clock: FrozenClock) -> None:
     """To expire is to be cancelled. A blocked job expires as any other that waits."""
-    parent = await put(store, expires_in=10.0)
+    parent = await enqueue_one(store, expires_in=10.0)
     child = await child_of(store, parent)
-    other = await put(store, "other")
+    other = await enqueue_one(store, "other")
     waiting = await child_of(store, other, expires_in=10.0)
     clock.advance(10)
     assert (await store.rescue()).expired == 2
-    record = await look(store, child)
+    record = await get_job(store, child)
     assert record.error_summary == f"parent_failed: job {parent}, which it waited for, was cancelled"
-    record = await look(store, waiting)
+    record = await get_job(store, waiting)
     assert record.state is State.CANCELLED
     assert (record.error_summary or "").startswith("expired")
-    await ended_in(store, "other")
-    assert await state(store, waiting) is State.CANCELLED
-    await sound(store)
+    await run_next_job_of(store, "other")
+    assert await get_state(store, waiting) is State.CANCELLED
+    await assert_consistent(store)
 
 
-async def ended_in(store: Store, topic: str) -> None:
-    assert await end(store, (await claim_one(store, topic)).lease, Completed())
+async def run_next_job_of(store: Store, topic: str) -> None:
+    assert await settle_one(store, (await claim_one(store, topic)).lease, Completed())
 
 
 async def test_a_parent_whose_worker_was_lost_for_good_cancels_its_children(
     store: Store, clock: FrozenClock
 ) -> None:
     """A rescue that fails a job is an end like others, also by a claim."""
-    parent = await put(store, max_attempts=1)
+    parent = await enqueue_one(store, max_attempts=1)
     child = await child_of(store, parent)
-    await store.start([(await claim_one(store)).lease])
+    await store.mark_started([(await claim_one(store)).lease])
     clock.advance(LEASE_SECONDS)
-    await claim(store, "elsewhere")
-    assert await state(store, parent) is State.FAILED
-    assert await state(store, child) is State.CANCELLED
+    await claim_jobs(store, "elsewhere")
+    assert await get_state(store, parent) is State.FAILED
+    assert await get_state(store, child) is State.CANCELLED
 
 
 async def test_deleting_a_parent_that_had_not_ended_cancels_its_children(store: Store) -> None:
     """It will never complete."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent)
     anyway = await child_of(store, parent, after_any=True)
-    assert await store.delete([parent]) == [Verdict.DONE]
-    record = await look(store, child)
+    assert await store.delete([parent]) == [ActionResult.DONE]
+    record = await get_job(store, child)
     assert record.error_summary == f"parent_failed: job {parent}, which it waited for, was deleted"
     assert record.after == (Relative(parent, None),)
-    assert ids(await claim(store, CHILDREN)) == [anyway]
-    await sound(store)
+    assert ids(await claim_jobs(store, CHILDREN)) == [anyway]
+    await assert_consistent(store)
 
 
 async def test_deleting_a_parent_that_has_ended_changes_nothing_for_its_children(store: Store) -> None:
     """They have what they waited for."""
-    parent, other = await put_many(store, 2)
+    parent, other = await enqueue_many(store, 2)
     child = await child_of(store, parent, other)
-    await ended(store, parent)
-    assert await store.delete([parent]) == [Verdict.DONE]
-    record = await look(store, child)
+    await run_next_job(store, parent)
+    assert await store.delete([parent]) == [ActionResult.DONE]
+    record = await get_job(store, child)
     assert record.blocked == 1
     assert record.after == (Relative(parent, None), Relative(other, State.PENDING, waits=True))
-    await ended(store, other)
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    await run_next_job(store, other)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 async def test_deleting_children_lets_their_parents_go_on(store: Store, clock: FrozenClock) -> None:
     """Nobody is told anything, and the parent's time is what it would have been."""
-    parent = await put(store, retention=60.0)
+    parent = await enqueue_one(store, retention=60.0)
     child = await child_of(store, parent)
-    assert await store.delete([child]) == [Verdict.DONE]
-    await ended(store, parent)
+    assert await store.delete([child]) == [ActionResult.DONE]
+    await run_next_job(store, parent)
     assert (await store.dependents(parent)).total == Count(0)
     await store.rescue()
     clock.advance(60)
     assert await store.prune() == {State.COMPLETED: 1}
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_a_parent_is_not_pruned_before_its_children(store: Store, clock: FrozenClock) -> None:
     """Its row stays while a child's does, however long ago its time was over, and goes next."""
-    parent = await put(store, retention=10.0)
-    late = await completed(store, "late", retention=10.0)
+    parent = await enqueue_one(store, retention=10.0)
+    late = await make_completed(store, "late", retention=10.0)
     child = await child_of(store, parent, late, retention=60.0)
-    await ended(store, parent)
+    await run_next_job(store, parent)
     clock.advance(30)
     assert await store.prune() == {}
-    await ended_in(store, CHILDREN)
-    assert [await state(store, one) for one in (parent, late)] == [State.COMPLETED] * 2
+    await run_next_job_of(store, CHILDREN)
+    assert [await get_state(store, one) for one in (parent, late)] == [State.COMPLETED] * 2
     clock.advance(60)
     assert await store.prune() == {State.COMPLETED: 1}
-    assert await state(store, child) is None
+    assert await get_state(store, child) is None
     await store.rescue()
     assert await store.prune() == {State.COMPLETED: 2}
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_a_cancelled_child_that_is_requeued_waits_for_what_has_not_ended(store: Store) -> None:
     """Failed parents count as over: somebody has decided that it is to run."""
-    parent, other = await put_many(store, 2)
+    parent, other = await enqueue_many(store, 2)
     child = await child_of(store, parent, other)
-    await ended(store, parent, Failed(BOOM))
-    assert await state(store, child) is State.CANCELLED
-    assert await store.requeue([child]) == [Verdict.DONE]
-    record = await look(store, child)
+    await run_next_job(store, parent, Failed(BOOM))
+    assert await get_state(store, child) is State.CANCELLED
+    assert await store.requeue([child]) == [ActionResult.DONE]
+    record = await get_job(store, child)
     assert (record.state, record.blocked) == (State.PENDING, 1)
     assert record.after == (Relative(parent, State.FAILED), Relative(other, State.PENDING, waits=True))
-    assert await claim(store, CHILDREN) == []
-    await sound(store)
-    await ended(store, other)
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    assert await claim_jobs(store, CHILDREN) == []
+    await assert_consistent(store)
+    await run_next_job(store, other)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 async def test_a_failed_parent_that_is_requeued_leaves_its_cancelled_children(store: Store) -> None:
     """They come back when they are requeued themselves, and then wait for it."""
-    parent = await failed(store)
+    parent = await make_failed(store)
     child = await child_of(store, parent)
-    assert await store.requeue([parent]) == [Verdict.DONE]
-    assert await state(store, child) is State.CANCELLED
-    assert await store.requeue([child]) == [Verdict.DONE]
-    assert (await look(store, child)).blocked == 1
-    await ended(store, parent)
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    assert await store.requeue([parent]) == [ActionResult.DONE]
+    assert await get_state(store, child) is State.CANCELLED
+    assert await store.requeue([child]) == [ActionResult.DONE]
+    assert (await get_job(store, child)).blocked == 1
+    await run_next_job(store, parent)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -390,107 +391,107 @@ async def test_jobs_that_come_back_together_wait_for_each_other(
     store: Store, verb: str, backwards: bool
 ) -> None:
     """In whatever order they are named: lists have the newest first, and tasks have any names."""
-    parent = await put(store, task="z", max_attempts=1)
+    parent = await enqueue_one(store, task="z", max_attempts=1)
     child = await child_of(store, parent, after_any=True, task="a")
     for topic in (TOPIC, CHILDREN):
-        await end(store, (await claim_one(store, topic)).lease, Failed(BOOM))
+        await settle_one(store, (await claim_one(store, topic)).lease, Failed(BOOM))
     named = [child, parent] if backwards else [parent, child]
-    assert await getattr(store, verb)(named) == [Verdict.DONE] * 2
-    record = await look(store, child)
+    assert await getattr(store, verb)(named) == [ActionResult.DONE] * 2
+    record = await get_job(store, child)
     assert (record.blocked, record.after) == (1, (Relative(parent, State.PENDING, waits=True),))
-    assert await claim(store, CHILDREN) == []
-    await sound(store)
-    await ended(store, parent)
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    assert await claim_jobs(store, CHILDREN) == []
+    await assert_consistent(store)
+    await run_next_job(store, parent)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 async def test_a_job_that_waits_again_for_another_keeps_its_place_in_strict_order(store: Store) -> None:
     """As one that is retried does: those behind it in its line wait for it."""
     await store.set_limits(CHILDREN, TopicLimits(ordered=True))
-    parent = await failed(store)
+    parent = await make_failed(store)
     child = await child_of(store, parent, after_any=True, limit_key="k")
-    await end(store, (await claim_one(store, CHILDREN)).lease, Failed(BOOM))
-    later = await put(store, CHILDREN, limit_key="k")
+    await settle_one(store, (await claim_one(store, CHILDREN)).lease, Failed(BOOM))
+    later = await enqueue_one(store, CHILDREN, limit_key="k")
     await store.requeue([parent, child])
-    assert await claim(store, CHILDREN) == []
-    await ended(store, parent)
-    assert ids(await claim(store, CHILDREN)) == [child]
-    assert (await look(store, later)).reserves == 0
+    assert await claim_jobs(store, CHILDREN) == []
+    await run_next_job(store, parent)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    assert (await get_job(store, later)).reserves == 0
 
 
 async def test_a_failed_job_that_would_have_to_wait_is_not_granted(store: Store) -> None:
     """Nor kicked into running: it waits again."""
-    parent = await failed(store)
+    parent = await make_failed(store)
     child = await child_of(store, parent, after_any=True)
-    await end(store, (await claim_one(store, CHILDREN)).lease, Failed(BOOM))
+    await settle_one(store, (await claim_one(store, CHILDREN)).lease, Failed(BOOM))
     await store.requeue([parent])
-    assert await store.grant(child, worker="w", lease_seconds=60.0) is None
-    assert await state(store, child) is State.FAILED
+    assert await store.claim_job(child, worker="w", lease_seconds=60.0) is None
+    assert await get_state(store, child) is State.FAILED
     assert await store.kick(CHILDREN, 10) == 1
-    assert (await look(store, child)).blocked == 1
-    assert await store.grant(child, worker="w", lease_seconds=60.0) is None
-    assert await store.kick_jobs([child]) == [Verdict.WRONG_STATE]
+    assert (await get_job(store, child)).blocked == 1
+    assert await store.claim_job(child, worker="w", lease_seconds=60.0) is None
+    assert await store.kick_jobs([child]) == [ActionResult.WRONG_STATE]
     assert await store.kick(CHILDREN, 10) == 0
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_a_blocked_job_can_be_cancelled_and_deleted(store: Store) -> None:
     """And its parent's end then changes nothing."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     first, second = await child_of(store, parent), await child_of(store, parent)
-    assert await store.cancel([first]) == [Verdict.DONE]
-    assert await store.delete([second]) == [Verdict.DONE]
-    await ended(store, parent)
-    record = await look(store, first)
+    assert await store.cancel([first]) == [ActionResult.DONE]
+    assert await store.delete([second]) == [ActionResult.DONE]
+    await run_next_job(store, parent)
+    record = await get_job(store, first)
     assert (record.state, record.error_summary) == (State.CANCELLED, "job_canceled: cancelled on request")
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_parents_and_children_can_be_cancelled_in_one_call(store: Store) -> None:
     """What follows from an end comes after the call: each is answered for itself."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent)
     grandchild = await child_of(store, child)
-    assert await store.cancel([parent, child]) == [Verdict.DONE, Verdict.DONE]
-    assert (await look(store, child)).error_summary == "job_canceled: cancelled on request"
-    assert await state(store, grandchild) is State.CANCELLED
-    await sound(store)
+    assert await store.cancel([parent, child]) == [ActionResult.DONE, ActionResult.DONE]
+    assert (await get_job(store, child)).error_summary == "job_canceled: cancelled on request"
+    assert await get_state(store, grandchild) is State.CANCELLED
+    await assert_consistent(store)
 
 
 async def test_a_duplicate_ignores_what_it_was_to_run_after(store: Store) -> None:
     """Also a parent that is not there; and a holder that is replaced keeps its own parents."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent, key="k")
     [answer] = await store.enqueue([job(CHILDREN, key="k", after=(new_id(),))])
     assert (answer.job_id, answer.duplicate) == (child, True)
-    assert [one.job_id for one in (await look(store, child)).after] == [parent]
+    assert [one.job_id for one in (await get_job(store, child)).after] == [parent]
 
 
 async def test_a_replaced_holder_stays_blocked(store: Store) -> None:
     """Debounce does not let it run before its parents have ended."""
-    parent, other = await put_many(store, 2)
+    parent, other = await enqueue_many(store, 2)
     child = await child_of(store, parent, key="k")
     replacing = job(CHILDREN, key="k", payload=b"[2]", on_duplicate=OnDuplicate.REPLACE, after=(other,))
     [answer] = await store.enqueue([replacing])
     assert (answer.job_id, answer.replaced) == (child, True)
-    record = await look(store, child)
+    record = await get_job(store, child)
     assert (record.payload, record.blocked) == (b"[2]", 1)
     assert [one.job_id for one in record.after] == [parent]
-    assert await claim(store, CHILDREN) == []
-    await ended(store, parent)
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    assert await claim_jobs(store, CHILDREN) == []
+    await run_next_job(store, parent)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 async def test_jobs_that_wait_are_listed_and_counted_as_blocked(store: Store) -> None:
     """Neither as ready nor as delayed."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     child = await child_of(store, parent)
-    page = await store.list_jobs(JobFilter(state=Shown.BLOCKED), limit=10)
+    page = await store.list_jobs(JobFilter(state=DerivedState.BLOCKED), limit=10)
     assert [record.id for record in page.items] == [child]
-    assert await store.count(JobFilter(state=Shown.DELAYED)) == Count(0)
-    [depth] = await store.depths([CHILDREN])
+    assert await store.count(JobFilter(state=DerivedState.DELAYED)) == Count(0)
+    [depth] = await store.topic_depths([CHILDREN])
     assert (depth.ready, depth.delayed) == (0, 0)
     stats = await store.stats(window_seconds=60.0)
     assert (stats.pending, stats.delayed) == (2, 0)
@@ -500,19 +501,19 @@ async def test_jobs_that_wait_are_listed_and_counted_as_blocked(store: Store) ->
 
 async def test_a_running_parent_is_waited_for(store: Store) -> None:
     """Also one of many that were claimed together."""
-    parents = await put_many(store, 30)
-    leases = [one.lease for one in await claim(store)]
+    parents = await enqueue_many(store, 30)
+    leases = [one.lease for one in await claim_jobs(store)]
     child = await child_of(store, parents[3], parents[17])
-    assert (await look(store, child)).blocked == 2
+    assert (await get_job(store, child)).blocked == 2
     answers = await store.settle([Settlement(lease, Completed(), 0.001) for lease in leases])
     assert answers == [True] * 30
-    assert ids(await claim(store, CHILDREN)) == [child]
-    await sound(store)
+    assert ids(await claim_jobs(store, CHILDREN)) == [child]
+    await assert_consistent(store)
 
 
 async def test_dependents_are_told_up_to_a_limit_and_counted(store: Store) -> None:
     """The first by number."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     children = [one.job_id for one in await store.enqueue([job(CHILDREN, after=(parent,)) for _ in range(5)])]
     found = await store.dependents(parent, limit=3)
     assert [one.job_id for one in found.jobs] == children[:3]
@@ -521,43 +522,43 @@ async def test_dependents_are_told_up_to_a_limit_and_counted(store: Store) -> No
     assert (await store.dependents(new_id())).total == Count(0)
 
 
-async def nobody_waits(store: Store) -> None:
+async def resolve_dependents(store: Store) -> None:
     """Until all are told: by rescues, unless whoever ended the parent is at it."""
     async with asyncio.timeout(30):
-        while (await store.count(JobFilter(state=Shown.BLOCKED))).total:
+        while (await store.count(JobFilter(state=DerivedState.BLOCKED))).total:
             await store.rescue()
 
 
 async def test_a_parent_with_more_children_than_one_transaction_takes(store: Store) -> None:
     """The rest is told soon after; rescue goes on with it, and nobody waits for ever."""
-    parent = await put(store)
-    number = MAX_RELEASED + 50
+    parent = await enqueue_one(store)
+    number = MAX_RELEASED_DEPENDENTS + 50
     await store.enqueue([job(CHILDREN, after=(parent,)) for _ in range(number)])
-    await ended(store, parent)
-    await nobody_waits(store)
+    await run_next_job(store, parent)
+    await resolve_dependents(store)
     assert (await store.stats(window_seconds=60.0)).pending == number
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_a_long_chain_is_cancelled_to_its_end(store: Store) -> None:
     """However deep: no recursion, and no transaction takes more than so many."""
     chain = [job(CHILDREN)]
-    for _ in range(MAX_RELEASED + 50):
+    for _ in range(MAX_RELEASED_DEPENDENTS + 50):
         chain.append(job(CHILDREN, after=(chain[-1].id,)))
     await store.enqueue(chain)
-    assert await store.cancel([chain[0].id]) == [Verdict.DONE]
-    await nobody_waits(store)
+    assert await store.cancel([chain[0].id]) == [ActionResult.DONE]
+    await resolve_dependents(store)
     assert (await store.stats(window_seconds=60.0)).cancelled == len(chain)
-    await sound(store)
+    await assert_consistent(store)
 
 
 async def test_whoever_waits_for_a_child_is_woken_when_it_becomes_ready(store: Store) -> None:
     """A worker that sleeps has to learn of it."""
-    parent = await put(store)
+    parent = await enqueue_one(store)
     await child_of(store, parent)
     claimed = await claim_one(store)
     async with store.wakeups(topics=[CHILDREN]) as wakeups:
         while await wakeups.wait(0.05):
             pass
-        await end(store, claimed.lease, Completed())
+        await settle_one(store, claimed.lease, Completed())
         assert await wakeups.wait(60.0)

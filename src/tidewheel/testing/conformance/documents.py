@@ -12,9 +12,10 @@ import pytest
 from tidewheel.core.clock import seconds_to_microseconds
 from tidewheel.core.model import Document, NewDocument
 from tidewheel.errors import InvalidInput, LimitExceeded, StoreError
-from tidewheel.stores.protocol import MAX_BATCH, MAX_DOCUMENT_BYTES, Store
+from tidewheel.stores.bounds import MAX_BATCH, MAX_DOCUMENT_BYTES
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import claim, ids, job, look, put
+from tidewheel.testing.conformance.helpers import claim_jobs, enqueue_one, get_job, ids, job
 
 
 async def _write(store: Store, document: NewDocument) -> int | None:
@@ -48,12 +49,12 @@ async def test_a_second_write_takes_the_place_of_the_first(store: Store, clock: 
 
 async def test_a_write_under_a_condition_tells_whether_it_was_made(store: Store) -> None:
     """Only where there is none, or only over the version one has read; what does not fit changes nothing."""
-    assert await _write(store, NewDocument("note", "a", b"1", only_version=1)) is None
+    assert await _write(store, NewDocument("note", "a", b"1", expected_version=1)) is None
     assert await store.document("note", "a") is None
-    assert await _write(store, NewDocument("note", "a", b"1", only_version=0)) == 1
-    assert await _write(store, NewDocument("note", "a", b"2", only_version=0)) is None
-    assert await _write(store, NewDocument("note", "a", b"2", only_version=2)) is None
-    assert await _write(store, NewDocument("note", "a", b"3", only_version=1)) == 2
+    assert await _write(store, NewDocument("note", "a", b"1", expected_version=0)) == 1
+    assert await _write(store, NewDocument("note", "a", b"2", expected_version=0)) is None
+    assert await _write(store, NewDocument("note", "a", b"2", expected_version=2)) is None
+    assert await _write(store, NewDocument("note", "a", b"3", expected_version=1)) == 2
     found = await store.document("note", "a")
     assert found is not None
     assert (found.body, found.version) == (b"3", 2)
@@ -62,7 +63,10 @@ async def test_a_write_under_a_condition_tells_whether_it_was_made(store: Store)
 async def test_of_many_that_write_where_there_is_none_one_does(store: Store) -> None:
     """However they meet: this is how a secret is made once."""
     written = await asyncio.gather(
-        *(_write(store, NewDocument("secret", "s", b"%d" % number, only_version=0)) for number in range(10))
+        *(
+            _write(store, NewDocument("secret", "s", b"%d" % number, expected_version=0))
+            for number in range(10)
+        )
     )
     assert sorted(written, key=lambda version: version or 0) == [None] * 9 + [1]
     found = await store.document("secret", "s")
@@ -73,7 +77,7 @@ async def test_of_many_that_write_where_there_is_none_one_does(store: Store) -> 
 async def test_documents_are_written_many_at_a_time_each_under_its_own_condition(store: Store) -> None:
     """One that does not fit does not keep the others out."""
     await _write(store, NewDocument("note", "b", b"old"))
-    new = [NewDocument("note", name, b"new", only_version=0) for name in ("c", "b", "a")]
+    new = [NewDocument("note", name, b"new", expected_version=0) for name in ("c", "b", "a")]
     assert await store.write_documents(new) == [1, None, 1]
     assert await _ids(store) == ["c", "b", "a"]
     assert await store.write_documents([]) == []
@@ -107,8 +111,8 @@ async def test_an_expired_document_is_gone(store: Store, clock: FrozenClock) -> 
     assert await _ids(store) == []
     assert await store.document("note", "a") is None
     assert not await store.remove_document("note", "b")
-    assert await _write(store, NewDocument("note", "a", b"2", only_version=1)) is None
-    assert await _write(store, NewDocument("note", "a", b"2", only_version=0)) == 1
+    assert await _write(store, NewDocument("note", "a", b"2", expected_version=1)) is None
+    assert await _write(store, NewDocument("note", "a", b"2", expected_version=0)) == 1
     assert await store.document("note", "a") == Document("note", "a", b"2", clock.now(), clock.now(), None, 1)
 
 
@@ -161,7 +165,7 @@ async def test_documents_have_limits_and_a_bad_one_keeps_all_out(store: Store) -
 
 async def test_documents_have_nothing_to_do_with_jobs(store: Store) -> None:
     """They break no invariant, and are shared by siblings."""
-    await put(store)
+    await enqueue_one(store)
     await _write(store, NewDocument("note", "a", b"{}"))
     assert await store.check() == []
     other = store.sibling()
@@ -178,8 +182,8 @@ async def test_a_body_is_not_shown(clock: FrozenClock) -> None:
     assert "hunter2" not in repr(Document("note", "a", b"hunter2", clock.now(), clock.now(), None, 1))
 
 
-def _turn(version: int | None, body: bytes = b"{}") -> NewDocument:
-    return NewDocument("turn", "t", body, only_version=version)
+def _lock_document(version: int | None, body: bytes = b"{}") -> NewDocument:
+    return NewDocument("turn", "t", body, expected_version=version)
 
 
 async def _version(store: Store) -> int:
@@ -190,50 +194,52 @@ async def _version(store: Store) -> int:
 async def test_a_document_and_its_jobs_are_written_together(store: Store, clock: FrozenClock) -> None:
     """Answered as an enqueue is, in order, and ready to be claimed."""
     first, second = job(priority=1, headers='{"a":"b"}'), job(delay=60)
-    answers = await store.enqueue_with(_turn(0, b"1"), [first, second])
+    answers = await store.enqueue_with_document(_lock_document(0, b"1"), [first, second])
     assert answers is not None
     assert [(one.job_id, one.duplicate) for one in answers] == [(first.id, False), (second.id, False)]
     assert answers[1].run_at == clock.now() + 60_000_000
     assert await _version(store) == 1
-    [claimed] = await claim(store)
+    [claimed] = await claim_jobs(store)
     assert (claimed.lease.job_id, claimed.headers) == (first.id, '{"a":"b"}')
     assert await store.check() == []
 
 
 async def test_a_document_of_another_version_keeps_its_jobs_out(store: Store) -> None:
     """Nothing of the call is there, and the counters know of nothing."""
-    assert await store.enqueue_with(_turn(0), [job()]) is not None
+    assert await store.enqueue_with_document(_lock_document(0), [job()]) is not None
     late = job()
     for version in (0, 2):
-        assert await store.enqueue_with(_turn(version, b"late"), [late]) is None
-        assert await store.enqueue_with(_turn(version, b"late"), []) is None
+        assert await store.enqueue_with_document(_lock_document(version, b"late"), [late]) is None
+        assert await store.enqueue_with_document(_lock_document(version, b"late"), []) is None
     found = await store.document("turn", "t")
     assert found is not None
     assert (found.version, found.body) == (1, b"{}")
     assert await store.get(late.id) is None
-    assert len(await claim(store)) == 1
+    assert len(await claim_jobs(store)) == 1
     assert await store.check() == []
 
 
 async def test_of_many_that_write_over_one_version_one_does(store: Store) -> None:
     """However they meet: so a firing is one firing, whoever is late."""
-    await store.enqueue_with(_turn(0), [])
+    await store.enqueue_with_document(_lock_document(0), [])
     rivals = [job() for _ in range(8)]
-    answers = await asyncio.gather(*(store.enqueue_with(_turn(1), [rival]) for rival in rivals))
+    answers = await asyncio.gather(
+        *(store.enqueue_with_document(_lock_document(1), [rival]) for rival in rivals)
+    )
     won = [rival.id for rival, answer in zip(rivals, answers, strict=True) if answer is not None]
     assert len(won) == 1
-    assert ids(await claim(store)) == won
+    assert ids(await claim_jobs(store)) == won
     assert await _version(store) == 2
 
 
 async def test_jobs_that_are_refused_keep_their_document_out(store: Store) -> None:
     """An id that is taken: the document stays as it was, and so do its neighbours of the call."""
-    there = await put(store)
+    there = await enqueue_one(store)
     fine = job()
     taken = job()
     taken = type(taken)(id=there, topic=taken.topic)
     with pytest.raises(StoreError):
-        await store.enqueue_with(_turn(0), [fine, taken])
+        await store.enqueue_with_document(_lock_document(0), [fine, taken])
     assert await _version(store) == 0
     assert await store.get(fine.id) is None
     assert await store.check() == []
@@ -244,14 +250,14 @@ async def test_a_bad_document_keeps_its_jobs_out(store: Store) -> None:
     new = job()
     for bad in (NewDocument("turn", "", b""), NewDocument("turn", "t", bytes(MAX_DOCUMENT_BYTES + 1))):
         with pytest.raises(InvalidInput):
-            await store.enqueue_with(bad, [new])
+            await store.enqueue_with_document(bad, [new])
     assert await store.get(new.id) is None
 
 
 async def test_a_document_is_written_also_when_a_key_is_taken(store: Store) -> None:
     """The answer names the job that holds it, as an enqueue's does."""
-    holder = await put(store, key="k")
-    answers = await store.enqueue_with(_turn(None), [job(key="k")])
+    holder = await enqueue_one(store, key="k")
+    answers = await store.enqueue_with_document(_lock_document(None), [job(key="k")])
     assert answers is not None
     assert [(one.job_id, one.duplicate) for one in answers] == [(holder, True)]
     assert await _version(store) == 1
@@ -259,7 +265,7 @@ async def test_a_document_is_written_also_when_a_key_is_taken(store: Store) -> N
 
 async def test_a_document_alone_can_be_written_like_any_other(store: Store) -> None:
     """Without jobs the answer is an empty list; without a condition it always is written."""
-    assert await store.enqueue_with(_turn(None), []) == []
-    assert await store.enqueue_with(_turn(None), []) == []
+    assert await store.enqueue_with_document(_lock_document(None), []) == []
+    assert await store.enqueue_with_document(_lock_document(None), []) == []
     assert await _version(store) == 2
-    assert (await look(store, await put(store))).priority == 0
+    assert (await get_job(store, await enqueue_one(store))).priority == 0

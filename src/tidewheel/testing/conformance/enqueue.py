@@ -11,6 +11,7 @@ import pytest
 
 from tidewheel.core.clock import MICROSECONDS
 from tidewheel.core.model import (
+    ActionResult,
     BodyFormat,
     Claimed,
     Completed,
@@ -23,26 +24,26 @@ from tidewheel.core.model import (
     Released,
     Retried,
     State,
-    Verdict,
 )
 from tidewheel.errors import LimitExceeded, StoreError
-from tidewheel.stores.protocol import MAX_ENQUEUE_BATCH, Store
+from tidewheel.stores.bounds import MAX_ENQUEUE_BATCH
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
     BOOM,
-    End,
-    ask,
-    cancelled,
-    claim,
+    MakeFinished,
+    claim_from,
+    claim_jobs,
     claim_one,
-    completed,
-    end,
-    failed,
+    enqueue_one,
+    get_job,
+    get_state,
     ids,
     job,
-    look,
-    put,
-    state,
+    make_cancelled,
+    make_completed,
+    make_failed,
+    settle_one,
 )
 
 
@@ -63,7 +64,7 @@ async def test_a_job_is_read_back_as_it_was_enqueued(store: Store, clock: Frozen
         service_id="s",
     )
     [answer] = await store.enqueue([new])
-    record = await look(store, new.id)
+    record = await get_job(store, new.id)
     assert (record.id, record.number) == (new.id, answer.number)
     assert (record.topic, record.task, record.tenant, record.key) == ("mail", "send", "acme", "k")
     assert (record.state, record.attempt, record.max_attempts, record.fence) == (State.PENDING, 0, 5, 0)
@@ -100,7 +101,7 @@ async def test_jobs_written_together_keep_what_is_their_own(store: Store, clock:
         batch, new = new[:size], new[size:]
         answers = await store.enqueue(batch)
         for one, answer in zip(batch, answers, strict=True):
-            record = await look(store, one.id)
+            record = await get_job(store, one.id)
             assert (answer.job_id, answer.number, answer.duplicate) == (record.id, record.number, False)
             assert record.created_at == answer.created_at == clock.now()
             assert record.run_at == answer.run_at == clock.now() + one.delay * MICROSECONDS
@@ -114,25 +115,25 @@ async def test_jobs_written_together_keep_what_is_their_own(store: Store, clock:
 async def test_a_raw_body_keeps_every_byte(store: Store) -> None:
     """Bytes are stored as they are, NUL and invalid UTF-8 included."""
     body = bytes(range(256))
-    job_id = await put(store, payload=body, format=BodyFormat.BYTES)
-    record = await look(store, job_id)
+    job_id = await enqueue_one(store, payload=body, format=BodyFormat.BYTES)
+    record = await get_job(store, job_id)
     assert (record.payload, record.format) == (body, BodyFormat.BYTES)
-    [claimed] = await claim(store)
+    [claimed] = await claim_jobs(store)
     assert (claimed.payload, claimed.format) == (body, BodyFormat.BYTES)
 
 
 async def test_unlimited_attempts_and_no_timeout_stay_unset(store: Store) -> None:
     """None is stored as none, not as a number."""
-    await put(store, max_attempts=None, timeout=None)
-    [claimed] = await claim(store)
+    await enqueue_one(store, max_attempts=None, timeout=None)
+    [claimed] = await claim_jobs(store)
     assert (claimed.max_attempts, claimed.timeout, claimed.last_attempt) == (None, None, False)
 
 
 async def test_topics_of_the_beanstalkd_door_are_accepted(store: Store) -> None:
     """A store takes every topic name beanstalkd allows."""
     topic = "a+b/c;d.e$f(g)_h-I9"
-    job_id = await put(store, topic)
-    assert ids(await claim(store, topic)) == [job_id]
+    job_id = await enqueue_one(store, topic)
+    assert ids(await claim_jobs(store, topic)) == [job_id]
 
 
 async def test_answers_come_in_the_order_of_the_jobs(store: Store, clock: FrozenClock) -> None:
@@ -159,25 +160,25 @@ async def test_without_a_due_time_a_job_is_due_now(store: Store, clock: FrozenCl
     """The store's clock decides what now is."""
     [answer] = await store.enqueue([job()])
     assert answer.run_at == clock.now()
-    assert ids(await claim(store)) == [answer.job_id]
+    assert ids(await claim_jobs(store)) == [answer.job_id]
 
 
 async def test_a_due_time_in_the_past_means_now(store: Store, clock: FrozenClock) -> None:
     """A job cannot have been waiting before it existed."""
     [answer] = await store.enqueue([job(run_at=1)])
     assert answer.run_at == clock.now()
-    assert (await look(store, answer.job_id)).run_at == clock.now()
-    assert ids(await claim(store)) == [answer.job_id]
+    assert (await get_job(store, answer.job_id)).run_at == clock.now()
+    assert ids(await claim_jobs(store)) == [answer.job_id]
 
 
 async def test_a_delayed_job_is_claimable_at_its_very_microsecond(store: Store, clock: FrozenClock) -> None:
     """Due means run_at <= now: not one microsecond earlier, not one later."""
-    by_delay = await put(store, delay=10)
-    by_time = await put(store, run_at=clock.now() + 10 * MICROSECONDS)
+    by_delay = await enqueue_one(store, delay=10)
+    by_time = await enqueue_one(store, run_at=clock.now() + 10 * MICROSECONDS)
     clock.advance(9.999999)
-    assert await claim(store) == []
+    assert await claim_jobs(store) == []
     clock.advance(0.000001)
-    assert ids(await claim(store)) == [by_delay, by_time]
+    assert ids(await claim_jobs(store)) == [by_delay, by_time]
 
 
 async def test_a_taken_id_spoils_the_whole_batch(store: Store) -> None:
@@ -205,13 +206,13 @@ async def test_an_id_is_taken_as_long_as_its_job_is_there(store: Store) -> None:
         return False
 
     assert await is_refused()
-    leases = {one.lease.job_id: one.lease for one in await claim(store)}
+    leases = {one.lease.job_id: one.lease for one in await claim_jobs(store)}
     assert await is_refused()
-    assert await end(store, leases[other.id], Completed())
+    assert await settle_one(store, leases[other.id], Completed())
     assert await is_refused()  # the one it was claimed with has ended
-    assert await end(store, leases[first.id], Completed())
+    assert await settle_one(store, leases[first.id], Completed())
     assert await is_refused()
-    assert await store.delete([first.id]) == [Verdict.DONE]
+    assert await store.delete([first.id]) == [ActionResult.DONE]
     assert not await is_refused()
 
 
@@ -227,7 +228,7 @@ async def test_a_large_batch_is_written_and_claimed_in_order(store: Store) -> No
     new = [job() for _ in range(2500)]
     await store.enqueue(new)
     claimed: list[Claimed] = []
-    while (answer := await ask(store, limit=1000)).jobs:
+    while (answer := await claim_from(store, limit=1000)).jobs:
         claimed += answer.jobs
     assert ids(claimed) == [one.id for one in new]
 
@@ -240,14 +241,14 @@ async def test_a_duplicate_answers_with_the_holder_and_changes_nothing(
 ) -> None:
     """The second job is not written, and nothing of it is merged into the first."""
     [first] = await store.enqueue([job(key="k", payload=b'"first"', priority=1)])
-    before = await look(store, first.job_id)
+    before = await get_job(store, first.job_id)
     clock.advance(1)
     late = job(key="k", payload=b'"second"', priority=9, delay=5)
     [second] = await store.enqueue([late])
     assert (second.job_id, second.number) == (first.job_id, first.number)
     assert (second.created_at, second.run_at) == (first.created_at, first.run_at)
     assert (second.duplicate, second.replaced) == (True, False)
-    assert await look(store, first.job_id) == before
+    assert await get_job(store, first.job_id) == before
     assert await store.get(late.id) is None
     assert (await store.count(JobFilter())).total == 1
 
@@ -268,21 +269,21 @@ async def test_two_jobs_of_one_call_can_be_duplicates(store: Store) -> None:
 async def test_a_key_is_unique_per_tenant_and_task(store: Store, other: dict[str, str]) -> None:
     """The same key of another tenant or task is another key."""
     mine = {"tenant": "acme", "task": "send", "key": "k"}
-    await put(store, **mine)
+    await enqueue_one(store, **mine)
     [answer] = await store.enqueue([job(**(mine | other))])
     assert not answer.duplicate
 
 
 async def test_the_topic_does_not_matter_to_the_key_of_a_task(store: Store) -> None:
     """A task's key is the task's, whichever topic its jobs wait in."""
-    first = await put(store, "one", task="send", key="k")
+    first = await enqueue_one(store, "one", task="send", key="k")
     [answer] = await store.enqueue([job("two", task="send", key="k")])
     assert (answer.duplicate, answer.job_id) == (True, first)
 
 
 async def test_for_a_job_without_a_task_the_topic_stands_in(store: Store) -> None:
     """Bare names share a key within their topic only."""
-    first = await put(store, "one", key="k")
+    first = await enqueue_one(store, "one", key="k")
     answers = await store.enqueue(
         [job("one", key="k"), job("two", key="k"), job("three", task="one", key="k")]
     )
@@ -290,26 +291,26 @@ async def test_for_a_job_without_a_task_the_topic_stands_in(store: Store) -> Non
     assert answers[2].job_id == first
 
 
-@pytest.mark.parametrize("ended", [completed, failed, cancelled])
-async def test_a_key_until_pruned_outlives_the_end_of_its_job(store: Store, ended: End) -> None:
+@pytest.mark.parametrize("ended", [make_completed, make_failed, make_cancelled])
+async def test_a_key_until_pruned_outlives_the_end_of_its_job(store: Store, ended: MakeFinished) -> None:
     """As long as the row exists, whatever its state, the key is taken."""
     holder = await ended(store, key="k")
     [answer] = await store.enqueue([job(key="k")])
     assert (answer.duplicate, answer.job_id) == (True, holder)
 
 
-@pytest.mark.parametrize("ended", [completed, failed, cancelled])
-async def test_a_key_until_finished_is_free_after_any_end(store: Store, ended: End) -> None:
+@pytest.mark.parametrize("ended", [make_completed, make_failed, make_cancelled])
+async def test_a_key_until_finished_is_free_after_any_end(store: Store, ended: MakeFinished) -> None:
     """Only a pending or running job keeps others out."""
     first = await ended(store, key="k", key_until=FINISHED)
     [answer] = await store.enqueue([job(key="k", key_until=FINISHED)])
     assert not answer.duplicate
-    assert (await look(store, first)).key == "k", "the finished job still shows the key it had"
+    assert (await get_job(store, first)).key == "k", "the finished job still shows the key it had"
 
 
 async def test_a_key_until_finished_is_kept_while_the_job_lives(store: Store) -> None:
     """Pending, running, released, retried: the key is taken all the way."""
-    await put(store, key="k", key_until=FINISHED)
+    await enqueue_one(store, key="k", key_until=FINISHED)
 
     async def taken() -> bool:
         [answer] = await store.enqueue([job(key="k", key_until=FINISHED)])
@@ -318,32 +319,32 @@ async def test_a_key_until_finished_is_kept_while_the_job_lives(store: Store) ->
     assert await taken()
     claimed = await claim_one(store)
     assert await taken()
-    await end(store, claimed.lease, Released())
+    await settle_one(store, claimed.lease, Released())
     assert await taken()
-    await end(store, (await claim_one(store)).lease, Retried(0, BOOM))
+    await settle_one(store, (await claim_one(store)).lease, Retried(0, BOOM))
     assert await taken()
-    await end(store, (await claim_one(store)).lease, Completed())
+    await settle_one(store, (await claim_one(store)).lease, Completed())
     assert not await taken()
 
 
 async def test_the_holders_lifetime_decides_not_the_newcomers(store: Store) -> None:
     """Whoever holds the key said how long it is held."""
-    await completed(store, key="pruned", key_until=KeyLifetime.PRUNED)
-    await completed(store, key="finished", key_until=FINISHED)
+    await make_completed(store, key="pruned", key_until=KeyLifetime.PRUNED)
+    await make_completed(store, key="finished", key_until=FINISHED)
     answers = await store.enqueue([job(key="pruned", key_until=FINISHED), job(key="finished")])
     assert [answer.duplicate for answer in answers] == [True, False]
 
 
 async def test_deleting_a_job_frees_its_key(store: Store) -> None:
     """The key goes with the row."""
-    holder = await put(store, key="k")
-    assert await store.delete([holder]) == [Verdict.DONE]
+    holder = await enqueue_one(store, key="k")
+    assert await store.delete([holder]) == [ActionResult.DONE]
     assert not (await store.enqueue([job(key="k")]))[0].duplicate
 
 
 async def test_pruning_a_job_frees_its_key(store: Store, clock: FrozenClock) -> None:
     """``until="pruned"`` means until then."""
-    await completed(store, key="k", retention=10.0)
+    await make_completed(store, key="k", retention=10.0)
     clock.advance(10)
     assert await store.prune() == {State.COMPLETED: 1}
     assert not (await store.enqueue([job(key="k")]))[0].duplicate
@@ -351,45 +352,45 @@ async def test_pruning_a_job_frees_its_key(store: Store, clock: FrozenClock) -> 
 
 async def test_deleting_a_job_that_lost_its_key_leaves_the_new_holder_alone(store: Store) -> None:
     """A key is freed by its holder only."""
-    old = await completed(store, key="k", key_until=FINISHED)
-    new = await put(store, key="k", key_until=FINISHED)
-    assert await store.delete([old]) == [Verdict.DONE]
+    old = await make_completed(store, key="k", key_until=FINISHED)
+    new = await enqueue_one(store, key="k", key_until=FINISHED)
+    assert await store.delete([old]) == [ActionResult.DONE]
     [answer] = await store.enqueue([job(key="k")])
     assert (answer.duplicate, answer.job_id) == (True, new)
 
 
 async def test_requeue_is_refused_while_another_job_holds_the_key(store: Store) -> None:
     """Two live jobs never share a key; the refused one stays as it was."""
-    old = await failed(store, key="k", key_until=FINISHED)
-    before = await look(store, old)
-    new = await put(store, key="k", key_until=FINISHED)
-    assert await store.requeue([old]) == [Verdict.KEY_TAKEN]
-    assert await look(store, old) == before
-    await end(store, (await claim_one(store)).lease, Failed(BOOM))
-    assert await store.requeue([old]) == [Verdict.DONE]
-    assert await store.requeue([new]) == [Verdict.KEY_TAKEN]
+    old = await make_failed(store, key="k", key_until=FINISHED)
+    before = await get_job(store, old)
+    new = await enqueue_one(store, key="k", key_until=FINISHED)
+    assert await store.requeue([old]) == [ActionResult.KEY_TAKEN]
+    assert await get_job(store, old) == before
+    await settle_one(store, (await claim_one(store)).lease, Failed(BOOM))
+    assert await store.requeue([old]) == [ActionResult.DONE]
+    assert await store.requeue([new]) == [ActionResult.KEY_TAKEN]
 
 
 async def test_requeue_is_refused_while_a_finished_job_holds_the_key(store: Store) -> None:
     """A key until pruned is held by a finished job, too."""
-    old = await failed(store, key="k", key_until=FINISHED)
-    await completed(store, key="k", key_until=KeyLifetime.PRUNED)
-    assert await store.requeue([old]) == [Verdict.KEY_TAKEN]
+    old = await make_failed(store, key="k", key_until=FINISHED)
+    await make_completed(store, key="k", key_until=KeyLifetime.PRUNED)
+    assert await store.requeue([old]) == [ActionResult.KEY_TAKEN]
 
 
 async def test_a_requeued_job_holds_its_key_again(store: Store) -> None:
     """What was freed at its end is taken back."""
-    old = await failed(store, key="k", key_until=FINISHED)
-    assert await store.requeue([old]) == [Verdict.DONE]
+    old = await make_failed(store, key="k", key_until=FINISHED)
+    assert await store.requeue([old]) == [ActionResult.DONE]
     [answer] = await store.enqueue([job(key="k")])
     assert (answer.duplicate, answer.job_id) == (True, old)
 
 
 async def test_a_job_does_not_block_its_own_requeue(store: Store) -> None:
     """A failed job that still holds its key may come back."""
-    old = await failed(store, key="k", key_until=KeyLifetime.PRUNED)
-    assert await store.requeue([old]) == [Verdict.DONE]
-    assert await state(store, old) is State.PENDING
+    old = await make_failed(store, key="k", key_until=KeyLifetime.PRUNED)
+    assert await store.requeue([old]) == [ActionResult.DONE]
+    assert await get_state(store, old) is State.PENDING
 
 
 def _replacement(**options: Any) -> NewJob:
@@ -404,7 +405,7 @@ async def _replace(store: Store, **options: Any) -> Enqueued:
 async def test_replace_updates_a_job_that_has_not_started(store: Store, clock: FrozenClock) -> None:
     """Payload, format, priority and due time are the new job's; everything else stays."""
     [first] = await store.enqueue([job(key="k", payload=b"1", correlation_id="old", max_attempts=3)])
-    before = await look(store, first.job_id)
+    before = await get_job(store, first.job_id)
     clock.advance(1)
     answer = await _replace(
         store,
@@ -419,7 +420,7 @@ async def test_replace_updates_a_job_that_has_not_started(store: Store, clock: F
     due = clock.now() + 30_000_000
     told = Enqueued(first.job_id, first.number, first.created_at, due, True, True, answer.holder)
     assert answer == told
-    after = await look(store, first.job_id)
+    after = await get_job(store, first.job_id)
     assert (after.payload, after.format, after.priority, after.run_at) == (
         b"\x00new",
         BodyFormat.BYTES,
@@ -437,32 +438,32 @@ async def test_replace_without_a_holder_is_an_ordinary_enqueue(store: Store) -> 
 
 async def test_a_replaced_due_time_counts_in_both_directions(store: Store, clock: FrozenClock) -> None:
     """A ready job can be put off, and a delayed one brought forward."""
-    job_id = await put(store, key="k")
+    job_id = await enqueue_one(store, key="k")
     await _replace(store, delay=10)
-    assert await claim(store) == []
+    assert await claim_jobs(store) == []
     clock.advance(5)
     await _replace(store, delay=10)
     clock.advance(5)
-    assert await claim(store) == []
+    assert await claim_jobs(store) == []
     await _replace(store)
-    assert ids(await claim(store)) == [job_id]
+    assert ids(await claim_jobs(store)) == [job_id]
 
 
 async def test_a_replaced_priority_decides_the_order(store: Store) -> None:
     """The job moves to where its new priority puts it."""
-    replaced = await put(store, key="k", priority=0)
-    other = await put(store, priority=1)
+    replaced = await enqueue_one(store, key="k", priority=0)
+    other = await enqueue_one(store, priority=1)
     await _replace(store, priority=2)
-    assert ids(await claim(store)) == [replaced, other]
+    assert ids(await claim_jobs(store)) == [replaced, other]
 
 
 async def test_replace_brings_its_own_expiry(store: Store, clock: FrozenClock) -> None:
     """The old expiry is forgotten, the new one holds."""
-    forgotten = await put(store, key="k", expires_in=5.0)
+    forgotten = await enqueue_one(store, key="k", expires_in=5.0)
     await _replace(store, expires_in=None)
-    new = await put(store, key="m")
+    new = await enqueue_one(store, key="m")
     await _replace(store, key="m", expires_in=5.0)
-    sooner = await put(store, key="n", expires_in=60.0)
+    sooner = await enqueue_one(store, key="n", expires_in=60.0)
     await _replace(store, key="n", expires_in=5.0)
     clock.advance(5)
     assert (await store.rescue()).expired == 2
@@ -471,31 +472,31 @@ async def test_replace_brings_its_own_expiry(store: Store, clock: FrozenClock) -
 
 async def test_replace_does_not_touch_a_running_job(store: Store) -> None:
     """Its worker already has the old payload."""
-    job_id = await put(store, key="k", payload=b"1")
+    job_id = await enqueue_one(store, key="k", payload=b"1")
     claimed = await claim_one(store)
-    before = await look(store, job_id)
+    before = await get_job(store, job_id)
     answer = await _replace(store, payload=b"2", priority=3)
     assert (answer.duplicate, answer.replaced, answer.run_at) == (True, False, before.run_at)
-    assert await look(store, job_id) == before
-    assert await end(store, claimed.lease, Completed())
+    assert await get_job(store, job_id) == before
+    assert await settle_one(store, claimed.lease, Completed())
     assert not (await _replace(store)).replaced, "nor a finished one"
 
 
 async def test_replace_does_not_touch_a_job_that_was_tried(store: Store) -> None:
     """A counted attempt has started it."""
-    job_id = await put(store, key="k")
-    await end(store, (await claim_one(store)).lease, Retried(0, BOOM))
-    before = await look(store, job_id)
+    job_id = await enqueue_one(store, key="k")
+    await settle_one(store, (await claim_one(store)).lease, Retried(0, BOOM))
+    before = await get_job(store, job_id)
     assert not (await _replace(store, payload=b"2")).replaced
-    assert await look(store, job_id) == before
+    assert await get_job(store, job_id) == before
 
 
 async def test_replace_takes_effect_on_a_job_given_back(store: Store) -> None:
     """Released is as good as never claimed."""
-    await put(store, key="k")
-    await end(store, (await claim_one(store)).lease, Released())
+    await enqueue_one(store, key="k")
+    await settle_one(store, (await claim_one(store)).lease, Released())
     assert (await _replace(store, payload=b"2")).replaced
-    [claimed] = await claim(store)
+    [claimed] = await claim_jobs(store)
     assert (claimed.payload, claimed.attempt) == (b"2", 1)
 
 
@@ -507,12 +508,12 @@ async def test_replace_works_within_one_call(store: Store) -> None:
         (True, True),
         (False, False),
     ]
-    assert (await look(store, answers[0].job_id)).payload == b"2"
+    assert (await get_job(store, answers[0].job_id)).payload == b"2"
 
 
 async def test_a_requeued_job_can_be_replaced(store: Store) -> None:
     """Requeue puts the attempts back to 0, so it has not started."""
-    job_id = await put(store, key="k")
+    job_id = await enqueue_one(store, key="k")
     await store.cancel([job_id])
-    assert await store.requeue([job_id]) == [Verdict.DONE]
+    assert await store.requeue([job_id]) == [ActionResult.DONE]
     assert (await _replace(store, payload=b"2")).replaced

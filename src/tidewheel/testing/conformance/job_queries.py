@@ -18,20 +18,21 @@ from tidewheel.core.conditions import (
     ComparePayload,
     Comparison,
     Condition,
+    ContainsText,
     Field,
     HasFingerprint,
-    HoldsText,
     InState,
-    LastErrorHolds,
+    LastErrorContains,
     Not,
 )
-from tidewheel.core.fingerprints import of_job
+from tidewheel.core.fingerprints import job_fingerprint
 from tidewheel.core.ids import new_id
 from tidewheel.core.model import (
     ROOT_TENANT,
     BodyFormat,
     Completed,
     Count,
+    DerivedState,
     Failed,
     JobError,
     JobFilter,
@@ -39,23 +40,23 @@ from tidewheel.core.model import (
     Progress,
     Report,
     Retried,
-    Shown,
     State,
 )
 from tidewheel.core.topic_limits import TopicLimits
-from tidewheel.stores.protocol import COUNT_LIMIT, MAX_ENQUEUE_BATCH, SUMMARY_LENGTH, Store
+from tidewheel.stores.bounds import MAX_COUNT, MAX_ENQUEUE_BATCH, MAX_SUMMARY_LENGTH
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
     BOOM,
     TOPIC,
     claim_one,
-    completed,
-    end,
-    failed,
+    enqueue_many,
+    enqueue_one,
+    get_job,
     job,
-    look,
-    put,
-    put_many,
+    make_completed,
+    make_failed,
+    settle_one,
 )
 
 EQUAL, LESS, GREATER, CONTAINS = (
@@ -66,7 +67,7 @@ EQUAL, LESS, GREATER, CONTAINS = (
 )
 
 
-async def _meeting(store: Store, condition: Condition, **fields: Any) -> list[UUID]:
+async def _matching_ids(store: Store, condition: Condition, **fields: Any) -> list[UUID]:
     """The ids of jobs that meet a condition, oldest first, checked against the count and against NOT."""
     where = JobFilter(condition=condition, **fields)
     found = [item.id for item in (await store.list_jobs(where, limit=100)).items]
@@ -81,107 +82,115 @@ async def _meeting(store: Store, condition: Condition, **fields: Any) -> list[UU
 
 async def test_a_missing_text_is_the_empty_one(store: Store) -> None:
     """Equal to it, before every other, and holding nothing."""
-    without, with_key = await put(store), await put(store, key="k")
-    assert await _meeting(store, Compare(Field.KEY, EQUAL, "")) == [without]
-    assert await _meeting(store, Compare(Field.KEY, EQUAL, None)) == [without]
-    assert await _meeting(store, Compare(Field.KEY, GREATER, "")) == [with_key]
-    assert await _meeting(store, Compare(Field.KEY, LESS, "k")) == [without]
-    assert await _meeting(store, Compare(Field.KEY, CONTAINS, "")) == [without, with_key]
+    without, with_key = await enqueue_one(store), await enqueue_one(store, key="k")
+    assert await _matching_ids(store, Compare(Field.KEY, EQUAL, "")) == [without]
+    assert await _matching_ids(store, Compare(Field.KEY, EQUAL, None)) == [without]
+    assert await _matching_ids(store, Compare(Field.KEY, GREATER, "")) == [with_key]
+    assert await _matching_ids(store, Compare(Field.KEY, LESS, "k")) == [without]
+    assert await _matching_ids(store, Compare(Field.KEY, CONTAINS, "")) == [without, with_key]
 
 
 async def test_a_missing_limit_key_is_the_empty_text(store: Store) -> None:
     """Also where a topic has limits, which stores may have to note on jobs without a key."""
     await store.set_limits("limited", TopicLimits(concurrency=1))
-    without, with_key = await put(store, "limited"), await put(store, "limited", limit_key="k")
-    assert await _meeting(store, Compare(Field.LIMIT_KEY, EQUAL, "")) == [without]
-    assert await _meeting(store, Compare(Field.LIMIT_KEY, EQUAL, "k")) == [with_key]
+    without, with_key = (
+        await enqueue_one(store, "limited"),
+        await enqueue_one(store, "limited", limit_key="k"),
+    )
+    assert await _matching_ids(store, Compare(Field.LIMIT_KEY, EQUAL, "")) == [without]
+    assert await _matching_ids(store, Compare(Field.LIMIT_KEY, EQUAL, "k")) == [with_key]
 
 
 async def test_a_missing_number_is_neither_smaller_nor_larger(store: Store, clock: FrozenClock) -> None:
     """It equals None, and nothing else."""
-    open_ended, done = await put(store, "later", max_attempts=None), await completed(store)
+    open_ended, done = await enqueue_one(store, "later", max_attempts=None), await make_completed(store)
     now = clock.now()
-    assert await _meeting(store, Compare(Field.FINISHED_AT, EQUAL, None)) == [open_ended]
-    assert await _meeting(store, Compare(Field.FINISHED_AT, Comparison.AT_MOST, now)) == [done]
-    assert await _meeting(store, Compare(Field.FINISHED_AT, GREATER, now)) == []
-    assert await _meeting(store, Compare(Field.MAX_ATTEMPTS, LESS, 2**63)) == [done]
-    assert await _meeting(store, Compare(Field.MAX_ATTEMPTS, EQUAL, 2**70)) == []
+    assert await _matching_ids(store, Compare(Field.FINISHED_AT, EQUAL, None)) == [open_ended]
+    assert await _matching_ids(store, Compare(Field.FINISHED_AT, Comparison.AT_MOST, now)) == [done]
+    assert await _matching_ids(store, Compare(Field.FINISHED_AT, GREATER, now)) == []
+    assert await _matching_ids(store, Compare(Field.MAX_ATTEMPTS, LESS, 2**63)) == [done]
+    assert await _matching_ids(store, Compare(Field.MAX_ATTEMPTS, EQUAL, 2**70)) == []
 
 
 async def test_texts_are_ordered_by_code_point(store: Store) -> None:
     """Whatever language a database was set up for."""
     names = ["B", "a", "é", "\ue000", "\U0001f0a1"]
-    job_ids = [await put(store, user_id=name) for name in names]
+    job_ids = [await enqueue_one(store, user_id=name) for name in names]
     for number, name in enumerate(names):
-        assert await _meeting(store, Compare(Field.USER_ID, LESS, name)) == job_ids[:number]
-    assert await _meeting(store, Compare(Field.USER_ID, CONTAINS, "é")) == [job_ids[2]]
+        assert await _matching_ids(store, Compare(Field.USER_ID, LESS, name)) == job_ids[:number]
+    assert await _matching_ids(store, Compare(Field.USER_ID, CONTAINS, "é")) == [job_ids[2]]
 
 
 async def test_conditions_on_states_and_columns_combine(store: Store, clock: FrozenClock) -> None:
     """Derived states, AND, OR and NOT, beside the fields of the filter."""
-    done, lost = await completed(store), await failed(store, priority=5)
-    delayed = await put(store, delay=60, priority=5)
+    done, lost = await make_completed(store), await make_failed(store, priority=5)
+    delayed = await enqueue_one(store, delay=60, priority=5)
     ended = AnyOf((InState(State.COMPLETED), InState(State.FAILED)))
     urgent = Compare(Field.PRIORITY, Comparison.AT_LEAST, 5)
-    assert await _meeting(store, ended) == [done, lost]
-    assert await _meeting(store, AllOf((urgent, Not(ended)))) == [delayed]
-    assert await _meeting(store, AnyOf((AllOf((urgent, ended)), InState(Shown.DELAYED)))) == [lost, delayed]
-    assert await _meeting(store, urgent, state=State.FAILED) == [lost]
-    assert await _meeting(store, NEVER) == []
+    assert await _matching_ids(store, ended) == [done, lost]
+    assert await _matching_ids(store, AllOf((urgent, Not(ended)))) == [delayed]
+    assert await _matching_ids(store, AnyOf((AllOf((urgent, ended)), InState(DerivedState.DELAYED)))) == [
+        lost,
+        delayed,
+    ]
+    assert await _matching_ids(store, urgent, state=State.FAILED) == [lost]
+    assert await _matching_ids(store, NEVER) == []
     clock.advance(60)
-    assert await _meeting(store, InState(Shown.DELAYED)) == []
+    assert await _matching_ids(store, InState(DerivedState.DELAYED)) == []
 
 
 async def test_a_condition_may_have_thousands_of_parts(store: Store) -> None:
     """A rule that lists topics, say; databases have limits of their own for what stands side by side."""
-    listed = await put(store, "topic-2999")
-    await put(store, "unlisted")
+    listed = await enqueue_one(store, "topic-2999")
+    await enqueue_one(store, "unlisted")
     some = AnyOf(tuple(Compare(Field.TOPIC, EQUAL, f"topic-{number}") for number in range(3000)))
-    assert await _meeting(store, some) == [listed]
+    assert await _matching_ids(store, some) == [listed]
 
 
 async def test_values_inside_of_payloads_are_compared_with_their_own_kind(store: Store) -> None:
     """A number is no text, and what is not there equals None."""
-    number = await put(store, payload=b'{"user":{"id":42,"tags":["x"]}}')
-    text = await put(store, payload=b'{"user":{"id":"42"}}')
-    nothing = await put(store, payload=b"{}")
-    raw = await put(store, payload=b'{"user":{"id":42}}', format=BodyFormat.BYTES)
-    broken = await put(store, payload=b'{"user":')  # no door lets it in, but a store keeps what it is given
+    number = await enqueue_one(store, payload=b'{"user":{"id":42,"tags":["x"]}}')
+    text = await enqueue_one(store, payload=b'{"user":{"id":"42"}}')
+    nothing = await enqueue_one(store, payload=b"{}")
+    raw = await enqueue_one(store, payload=b'{"user":{"id":42}}', format=BodyFormat.BYTES)
+    broken = await enqueue_one(
+        store, payload=b'{"user":'
+    )  # no door lets it in, but a store keeps what it is given
     path = ("user", "id")
-    assert await _meeting(store, ComparePayload(path, EQUAL, 42)) == [number]
-    assert await _meeting(store, ComparePayload(path, EQUAL, "42")) == [text]
-    assert await _meeting(store, ComparePayload(path, EQUAL, None)) == [nothing, raw, broken]
-    assert await _meeting(store, ComparePayload(path, GREATER, 41.5)) == [number]
-    assert await _meeting(store, ComparePayload(("user", "tags", 0), EQUAL, "x")) == [number]
-    either = AnyOf((ComparePayload(path, EQUAL, 42), HoldsText("{}")))
-    assert await _meeting(store, either) == [number, nothing]
+    assert await _matching_ids(store, ComparePayload(path, EQUAL, 42)) == [number]
+    assert await _matching_ids(store, ComparePayload(path, EQUAL, "42")) == [text]
+    assert await _matching_ids(store, ComparePayload(path, EQUAL, None)) == [nothing, raw, broken]
+    assert await _matching_ids(store, ComparePayload(path, GREATER, 41.5)) == [number]
+    assert await _matching_ids(store, ComparePayload(("user", "tags", 0), EQUAL, "x")) == [number]
+    either = AnyOf((ComparePayload(path, EQUAL, 42), ContainsText("{}")))
+    assert await _matching_ids(store, either) == [number, nothing]
 
 
 async def test_error_texts_are_told_apart_from_payloads(store: Store) -> None:
     """The errors of all kept attempts, not only of the last."""
-    in_payload = await put(store, payload=b'"needle"')
+    in_payload = await enqueue_one(store, payload=b'"needle"')
     await store.cancel([in_payload])
-    in_error = await put(store)
-    await end(store, (await claim_one(store)).lease, Retried(0, JobError("odd", "needle in hay")))
-    await end(store, (await claim_one(store)).lease, Failed(JobError("other", "hay")))
-    assert await _meeting(store, HoldsText("needle")) == [in_payload, in_error]
-    assert await _meeting(store, HoldsText("needle", in_payload=False)) == [in_error]
-    both = AllOf((HoldsText("needle", in_payload=False), ComparePayload((), EQUAL, "needle")))
-    assert await _meeting(store, both) == []
+    in_error = await enqueue_one(store)
+    await settle_one(store, (await claim_one(store)).lease, Retried(0, JobError("odd", "needle in hay")))
+    await settle_one(store, (await claim_one(store)).lease, Failed(JobError("other", "hay")))
+    assert await _matching_ids(store, ContainsText("needle")) == [in_payload, in_error]
+    assert await _matching_ids(store, ContainsText("needle", in_payload=False)) == [in_error]
+    both = AllOf((ContainsText("needle", in_payload=False), ComparePayload((), EQUAL, "needle")))
+    assert await _matching_ids(store, both) == []
 
 
 async def test_the_last_error_is_told_apart_from_earlier_ones(store: Store) -> None:
     """All of it is searched, also what its summary leaves out; of a cancelled job it is the reason."""
-    long = "hay" * SUMMARY_LENGTH + "needle"
-    earlier, last, cancelled = [await put(store) for _ in range(3)]
+    long = "hay" * MAX_SUMMARY_LENGTH + "needle"
+    earlier, last, cancelled = [await enqueue_one(store) for _ in range(3)]
     for error in (JobError("odd", "needle"), JobError("other", "hay"), JobError("other", long)):
         claimed = await claim_one(store)
-        await end(store, claimed.lease, Retried(0, error) if error.code == "odd" else Failed(error))
+        await settle_one(store, claimed.lease, Retried(0, error) if error.code == "odd" else Failed(error))
     await store.cancel([cancelled])
-    assert await _meeting(store, HoldsText("needle", in_payload=False)) == [earlier, last]
-    assert await _meeting(store, LastErrorHolds("needle")) == [last]
-    assert await _meeting(store, LastErrorHolds("on request")) == [cancelled]
-    assert await _meeting(store, Not(LastErrorHolds("needle"))) == [earlier, cancelled]
+    assert await _matching_ids(store, ContainsText("needle", in_payload=False)) == [earlier, last]
+    assert await _matching_ids(store, LastErrorContains("needle")) == [last]
+    assert await _matching_ids(store, LastErrorContains("on request")) == [cancelled]
+    assert await _matching_ids(store, Not(LastErrorContains("needle"))) == [earlier, cancelled]
 
 
 async def test_a_fingerprint_selects_the_jobs_of_a_group(store: Store) -> None:
@@ -190,31 +199,32 @@ async def test_a_fingerprint_selects_the_jobs_of_a_group(store: Store) -> None:
     for number, (topic, code) in enumerate(
         [(TOPIC, "odd"), (TOPIC, "odd"), (TOPIC, "other"), ("else", "odd")]
     ):
-        failed.append(await put(store, topic))
+        failed.append(await enqueue_one(store, topic))
         error = JobError(code, f"user {number} is missing")
-        await end(store, (await claim_one(store, topic)).lease, Failed(error))
-    retried = await put(store)
-    await end(store, (await claim_one(store)).lease, Retried(0, JobError("odd", "user 9 is missing")))
-    await end(store, (await claim_one(store)).lease, Failed(JobError("other", "user 9 is missing")))
+        await settle_one(store, (await claim_one(store, topic)).lease, Failed(error))
+    retried = await enqueue_one(store)
+    await settle_one(store, (await claim_one(store)).lease, Retried(0, JobError("odd", "user 9 is missing")))
+    await settle_one(store, (await claim_one(store)).lease, Failed(JobError("other", "user 9 is missing")))
     groups = (await store.failures(JobFilter(), window_seconds=3600, limit=10)).groups
     assert sorted(group.count for group in groups) == [1, 2, 2]
     for group in groups:
-        found = await _meeting(store, HasFingerprint(group.fingerprint))
+        found = await _matching_ids(store, HasFingerprint(group.fingerprint))
         assert len(found) == group.count
         assert (retried in found) == (group.pattern.startswith("other"))
-    odd = HasFingerprint(of_job(TOPIC, groups[0].task, "odd: user 1 is missing"))
-    assert await _meeting(store, odd) == failed[:2]
-    assert await _meeting(store, AllOf((Not(odd), InState(State.FAILED)))) == [*failed[2:], retried]
+    odd = HasFingerprint(job_fingerprint(TOPIC, groups[0].task, "odd: user 1 is missing"))
+    assert await _matching_ids(store, odd) == failed[:2]
+    assert await _matching_ids(store, AllOf((Not(odd), InState(State.FAILED)))) == [*failed[2:], retried]
     with_payload = AllOf((odd, ComparePayload((), EQUAL, "nothing")))
-    assert await _meeting(store, with_payload) == []
-    assert await _meeting(store, AnyOf((odd, ComparePayload((), EQUAL, "nothing")))) == failed[:2]
+    assert await _matching_ids(store, with_payload) == []
+    assert await _matching_ids(store, AnyOf((odd, ComparePayload((), EQUAL, "nothing")))) == failed[:2]
 
 
 @pytest.mark.parametrize("condition", [Compare(Field.PRIORITY, EQUAL, 1), ComparePayload((), EQUAL, "hit")])
 async def test_pages_of_a_condition_continue_by_cursor(store: Store, condition: Condition) -> None:
     """Like any other list, offsets included."""
     hits = [
-        await put(store, priority=index % 2, payload=b'"hit"' if index % 2 else b"0") for index in range(10)
+        await enqueue_one(store, priority=index % 2, payload=b'"hit"' if index % 2 else b"0")
+        for index in range(10)
     ][::-2]
     where = JobFilter(condition=condition)
     first = await store.list_jobs(where, limit=2)
@@ -242,25 +252,25 @@ async def test_an_unknown_job_is_none(store: Store) -> None:
 
 async def test_states_answers_in_the_order_asked(store: Store) -> None:
     """One by one, None for what is not there, twice for what is asked twice."""
-    done, waiting = await completed(store), await put(store)
+    done, waiting = await make_completed(store), await enqueue_one(store)
     answers = await store.states([waiting, new_id(), done, waiting])
     assert answers == [State.PENDING, None, State.COMPLETED, State.PENDING]
 
 
 async def test_lists_are_newest_first_and_carry_no_bodies(store: Store) -> None:
     """Everything but payload, result, checkpoint and attempts is what ``get`` shows."""
-    await put(store, payload=b'"secret"', format=BodyFormat.BYTES, tenant="acme", priority=2)
+    await enqueue_one(store, payload=b'"secret"', format=BodyFormat.BYTES, tenant="acme", priority=2)
     claimed = await claim_one(store)
-    await store.start([claimed.lease])
+    await store.mark_started([claimed.lease])
     await store.report([Report(claimed.lease, Progress(5, "m", "s"), b'"checkpoint"')])
-    await end(store, claimed.lease, Retried(0, BOOM), 1.0)
-    await end(store, (await claim_one(store)).lease, Completed(b'"result"'))
-    newest = await put(store)
+    await settle_one(store, claimed.lease, Retried(0, BOOM), 1.0)
+    await settle_one(store, (await claim_one(store)).lease, Completed(b'"result"'))
+    newest = await enqueue_one(store)
     page = await store.list_jobs(JobFilter(), limit=10)
     assert [item.id for item in page.items] == [newest, claimed.lease.job_id]
     for item in page.items:
         assert (item.payload, item.result, item.checkpoint, item.attempts) == (None, None, None, ())
-        full = await look(store, item.id)
+        full = await get_job(store, item.id)
         shown = full.__struct_fields__[: full.__struct_fields__.index("format")]
         assert item == JobRecord(**{name: getattr(full, name) for name in shown})
 
@@ -274,13 +284,13 @@ async def test_an_empty_store_lists_nothing(store: Store) -> None:
 
 async def test_cursors_walk_through_everything_once(store: Store) -> None:
     """Also while new jobs come in; None means there is nothing further."""
-    job_ids = await put_many(store, 7)
+    job_ids = await enqueue_many(store, 7)
     seen = []
     cursor = None
     for _ in range(10):
         page = await store.list_jobs(JobFilter(), limit=3, cursor=cursor)
         seen += [item.id for item in page.items]
-        await put(store)
+        await enqueue_one(store)
         cursor = page.cursor
         if cursor is None:
             break
@@ -289,7 +299,7 @@ async def test_cursors_walk_through_everything_once(store: Store) -> None:
 
 async def test_a_page_that_ends_exactly_has_no_cursor(store: Store) -> None:
     """A full page is not a promise of another."""
-    await put_many(store, 4)
+    await enqueue_many(store, 4)
     first = await store.list_jobs(JobFilter(), limit=2)
     assert first.cursor is not None
     second = await store.list_jobs(JobFilter(), limit=2, cursor=first.cursor)
@@ -298,7 +308,7 @@ async def test_a_page_that_ends_exactly_has_no_cursor(store: Store) -> None:
 
 async def test_a_cursor_survives_the_deletion_of_its_job(store: Store) -> None:
     """It is a place, not a job."""
-    job_ids = await put_many(store, 4)
+    job_ids = await enqueue_many(store, 4)
     page = await store.list_jobs(JobFilter(), limit=2)
     await store.delete([item.id for item in page.items])
     rest = await store.list_jobs(JobFilter(), limit=2, cursor=page.cursor)
@@ -307,7 +317,7 @@ async def test_a_cursor_survives_the_deletion_of_its_job(store: Store) -> None:
 
 async def test_offsets_work_too(store: Store) -> None:
     """Counted from the newest, or from the cursor."""
-    job_ids = (await put_many(store, 5))[::-1]
+    job_ids = (await enqueue_many(store, 5))[::-1]
     page = await store.list_jobs(JobFilter(), limit=2, offset=1)
     assert [item.id for item in page.items] == job_ids[1:3]
     after = await store.list_jobs(JobFilter(), limit=2, cursor=page.cursor, offset=1)
@@ -317,10 +327,10 @@ async def test_offsets_work_too(store: Store) -> None:
 
 async def test_filters_by_what_a_job_is(store: Store) -> None:
     """Topic, task, tenant, key and correlation, each by itself and together."""
-    a = await put(store, "a", task="x", tenant="t1", key="k1", correlation_id="c1")
-    b = await put(store, "a", task="y", tenant="t2", key="k1", correlation_id="c2")
-    c = await put(store, "b", task="x", tenant="t1", correlation_id="c1")
-    d = await put(store, "b")
+    a = await enqueue_one(store, "a", task="x", tenant="t1", key="k1", correlation_id="c1")
+    b = await enqueue_one(store, "a", task="y", tenant="t2", key="k1", correlation_id="c2")
+    c = await enqueue_one(store, "b", task="x", tenant="t1", correlation_id="c1")
+    d = await enqueue_one(store, "b")
     assert await _found(store) == [a, b, c, d]
     assert await _found(store, topic="a") == [a, b]
     assert await _found(store, task="x") == [a, c]
@@ -335,13 +345,13 @@ async def test_filters_by_what_a_job_is(store: Store) -> None:
 
 async def test_filters_by_time_of_creation(store: Store, clock: FrozenClock) -> None:
     """After is inclusive, before is exclusive, so that days can be laid side by side."""
-    first = await put(store)
+    first = await enqueue_one(store)
     start = clock.now()
     clock.advance(10)
-    second = await put(store)
+    second = await enqueue_one(store)
     middle = clock.now()
     clock.advance(10)
-    third = await put(store)
+    third = await enqueue_one(store)
     assert await _found(store, created_after=middle) == [second, third]
     assert await _found(store, created_before=middle) == [first]
     assert await _found(store, created_after=start, created_before=middle + 1) == [first, second]
@@ -349,40 +359,42 @@ async def test_filters_by_time_of_creation(store: Store, clock: FrozenClock) -> 
 
 async def test_filters_by_state_stored_and_derived(store: Store, clock: FrozenClock) -> None:
     """A derived state is a finer view: its jobs are among those of the stored one."""
-    done = await completed(store)
-    lost = await failed(store)
-    dropped = await put(store)
+    done = await make_completed(store)
+    lost = await make_failed(store)
+    dropped = await enqueue_one(store)
     await store.cancel([dropped])
-    retrying = await put(store)
-    await end(store, (await claim_one(store)).lease, Retried(0, BOOM))
-    put_off = await put(store, priority=1)
-    await end(store, (await claim_one(store)).lease, Retried(60, BOOM))
-    running = await put(store, priority=2)
-    await store.start([(await claim_one(store)).lease])
-    claimed = await put(store, priority=2)
+    retrying = await enqueue_one(store)
+    await settle_one(store, (await claim_one(store)).lease, Retried(0, BOOM))
+    put_off = await enqueue_one(store, priority=1)
+    await settle_one(store, (await claim_one(store)).lease, Retried(60, BOOM))
+    running = await enqueue_one(store, priority=2)
+    await store.mark_started([(await claim_one(store)).lease])
+    claimed = await enqueue_one(store, priority=2)
     await claim_one(store)
-    waiting, delayed = await put(store), await put(store, delay=60)
+    waiting, delayed = await enqueue_one(store), await enqueue_one(store, delay=60)
     assert await _found(store, state=State.COMPLETED) == [done]
     assert await _found(store, state=State.FAILED) == [lost]
     assert await _found(store, state=State.CANCELLED) == [dropped]
     assert await _found(store, state=State.RUNNING) == [running, claimed]
     assert await _found(store, state=State.PENDING) == [retrying, put_off, waiting, delayed]
-    assert await _found(store, state=Shown.CLAIMED) == [claimed]
-    assert await _found(store, state=Shown.RETRYING) == [retrying, put_off]
-    assert await _found(store, state=Shown.DELAYED) == [put_off, delayed]
-    assert await _found(store, state=Shown.BLOCKED) == []
+    assert await _found(store, state=DerivedState.CLAIMED) == [claimed]
+    assert await _found(store, state=DerivedState.RETRYING) == [retrying, put_off]
+    assert await _found(store, state=DerivedState.DELAYED) == [put_off, delayed]
+    assert await _found(store, state=DerivedState.BLOCKED) == []
     clock.advance(60)
-    assert await _found(store, state=Shown.DELAYED) == [], "due jobs are not delayed, claimed or not"
+    assert await _found(store, state=DerivedState.DELAYED) == [], "due jobs are not delayed, claimed or not"
 
 
 async def test_filters_by_text(store: Store) -> None:
     """A substring of the payload or of an error's code or message, case by case."""
-    in_payload = await put(store, payload='{"name":"Éva Needle"}'.encode())
-    in_bytes = await put(store, payload=b"\xff\x00Needle\x00", format=BodyFormat.BYTES)
+    in_payload = await enqueue_one(store, payload='{"name":"Éva Needle"}'.encode())
+    in_bytes = await enqueue_one(store, payload=b"\xff\x00Needle\x00", format=BodyFormat.BYTES)
     await store.cancel([in_payload, in_bytes])
-    in_old_error = await put(store)
-    await end(store, (await claim_one(store)).lease, Retried(0, JobError("boom", 'a "Needle"\nin hay')))
-    await end(store, (await claim_one(store)).lease, Failed(JobError("other", "hay")))
+    in_old_error = await enqueue_one(store)
+    await settle_one(
+        store, (await claim_one(store)).lease, Retried(0, JobError("boom", 'a "Needle"\nin hay'))
+    )
+    await settle_one(store, (await claim_one(store)).lease, Failed(JobError("other", "hay")))
     expected = [in_payload, in_bytes, in_old_error]
     assert await _found(store, text="Needle") == expected
     assert await _found(store, text="needle") == []
@@ -397,7 +409,7 @@ async def test_filters_by_text(store: Store) -> None:
 
 async def test_text_pages_continue_by_cursor(store: Store) -> None:
     """Like any other list."""
-    job_ids = [await put(store, payload=b'"hit"' if index % 2 else b'"miss"') for index in range(8)]
+    job_ids = [await enqueue_one(store, payload=b'"hit"' if index % 2 else b'"miss"') for index in range(8)]
     first = await store.list_jobs(JobFilter(text="hit"), limit=3)
     second = await store.list_jobs(JobFilter(text="hit"), limit=3, cursor=first.cursor)
     assert [item.id for item in (*first.items, *second.items)] == job_ids[7::-2]
@@ -407,19 +419,19 @@ async def test_text_pages_continue_by_cursor(store: Store) -> None:
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_counts_are_exact_up_to_the_limit_and_say_when_not(store: Store, extra: int) -> None:
     """Ten thousand is exact, one more is "at least ten thousand", unless counters are asked for all."""
-    assert COUNT_LIMIT <= MAX_ENQUEUE_BATCH
-    await store.enqueue([job() for _ in range(COUNT_LIMIT)])
+    assert MAX_COUNT <= MAX_ENQUEUE_BATCH
+    await store.enqueue([job() for _ in range(MAX_COUNT)])
     await store.enqueue([job() for _ in range(extra)])
     count = await store.count(JobFilter())
-    assert (count.total, count.exact) == (COUNT_LIMIT, not extra)
-    every = COUNT_LIMIT + extra
+    assert (count.total, count.exact) == (MAX_COUNT, not extra)
+    every = MAX_COUNT + extra
     for where in (
         JobFilter(),
         JobFilter(state=State.PENDING, topic=job().topic),
         JobFilter(tenant=ROOT_TENANT),
     ):
-        assert await store.count(where, beyond=True) == Count(every), where
-    assert await store.count(JobFilter(state=State.FAILED), beyond=True) == Count(0)
+        assert await store.count(where, exact=True) == Count(every), where
+    assert await store.count(JobFilter(state=State.FAILED), exact=True) == Count(0)
     # No counters are kept of times: those are walked through, and not without an end.
-    found = await store.count(JobFilter(created_after=0), beyond=True)
-    assert (found.total, found.exact) == (COUNT_LIMIT, not extra)
+    found = await store.count(JobFilter(created_after=0), exact=True)
+    assert (found.total, found.exact) == (MAX_COUNT, not extra)

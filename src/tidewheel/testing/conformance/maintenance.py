@@ -14,6 +14,7 @@ import pytest
 from tidewheel.core.clock import MICROSECONDS, seconds_to_microseconds
 from tidewheel.core.clock_guard import CONFIRM_SECONDS
 from tidewheel.core.model import (
+    ActionResult,
     Completed,
     Failed,
     FailureOrigin,
@@ -22,56 +23,55 @@ from tidewheel.core.model import (
     Progress,
     Released,
     Report,
-    Rescued,
     RescuedJob,
+    RescueResult,
     Retried,
     Settlement,
     State,
-    Verdict,
 )
-from tidewheel.core.reports import AilmentKind
+from tidewheel.core.reports import HealthFindingKind
 from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
     BOOM,
     LEASE_SECONDS,
     TOPIC,
-    End,
-    cancelled,
-    claim,
+    MakeFinished,
+    claim_jobs,
     claim_one,
-    completed,
-    end,
-    failed,
+    enqueue_many,
+    enqueue_one,
+    get_job,
+    get_state,
     ids,
-    look,
-    put,
-    put_many,
-    state,
+    make_cancelled,
+    make_completed,
+    make_failed,
+    settle_one,
 )
 
 
 async def test_nothing_to_rescue(store: Store) -> None:
     """Waiting and validly leased jobs are left alone."""
-    await put_many(store, 2)
+    await enqueue_many(store, 2)
     await claim_one(store)
-    assert await store.rescue() == Rescued()
+    assert await store.rescue() == RescueResult()
 
 
 async def test_a_lease_is_rescued_at_its_end_not_before(store: Store, clock: FrozenClock) -> None:
     """It holds while now < leased_until."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     await claim_one(store)
     clock.advance(LEASE_SECONDS - 0.000001)
-    assert await store.rescue() == Rescued()
+    assert await store.rescue() == RescueResult()
     clock.advance(0.000001)
-    assert await store.rescue() == Rescued(returned=1)
-    assert await state(store, job_id) is State.PENDING
+    assert await store.rescue() == RescueResult(returned=1)
+    assert await get_state(store, job_id) is State.PENDING
 
 
 async def test_a_claim_rescues_before_it_chooses(store: Store, clock: FrozenClock) -> None:
     """No worker is told "empty" while an orphan waits."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     first = await claim_one(store)
     clock.advance(LEASE_SECONDS)
     again = await claim_one(store, worker="worker-2")
@@ -81,26 +81,26 @@ async def test_a_claim_rescues_before_it_chooses(store: Store, clock: FrozenCloc
 
 async def test_a_claim_of_other_lanes_rescues_too(store: Store, clock: FrozenClock) -> None:
     """Any live worker notices, whatever it is able to run."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     await claim_one(store)
     clock.advance(LEASE_SECONDS)
-    assert await claim(store, "elsewhere") == []
-    assert await state(store, job_id) is State.PENDING
+    assert await claim_jobs(store, "elsewhere") == []
+    assert await get_state(store, job_id) is State.PENDING
 
 
 async def test_a_rescued_job_keeps_its_due_time_and_place(store: Store, clock: FrozenClock) -> None:
     """It has been due all along."""
-    job_id = await put(store)
-    due = (await look(store, job_id)).run_at
+    job_id = await enqueue_one(store)
+    due = (await get_job(store, job_id)).run_at
     await claim_one(store)
     clock.advance(LEASE_SECONDS)
-    await put(store)
+    await enqueue_one(store)
     await store.rescue()
-    assert (await look(store, job_id)).run_at == due
-    assert ids(await claim(store))[0] == job_id
+    assert (await get_job(store, job_id)).run_at == due
+    assert ids(await claim_jobs(store))[0] == job_id
 
 
-def listen(store: Store) -> list[RescuedJob]:
+def collect_rescued(store: Store) -> list[RescuedJob]:
     """What the store tells from now on."""
     told: list[RescuedJob] = []
     store.on_rescued = told.extend
@@ -110,12 +110,12 @@ def listen(store: Store) -> list[RescuedJob]:
 @pytest.mark.parametrize("started", [False, True], ids=["unstarted", "started"])
 async def test_a_rescued_job_is_told_of(store: Store, clock: FrozenClock, started: bool) -> None:
     """Which attempt of which worker was lost, counted or not; once, when it happens."""
-    told = listen(store)
-    job_id = await put(store, correlation_id="c-1")
-    await put(store)  # a claim of one would count
-    jobs = await claim(store, limit=2)
+    told = collect_rescued(store)
+    job_id = await enqueue_one(store, correlation_id="c-1")
+    await enqueue_one(store)  # a claim of one would count
+    jobs = await claim_jobs(store, limit=2)
     if started:
-        await store.start([job.lease for job in jobs])
+        await store.mark_started([job.lease for job in jobs])
     clock.advance(LEASE_SECONDS)
     assert told == []
     await store.rescue()
@@ -123,17 +123,17 @@ async def test_a_rescued_job_is_told_of(store: Store, clock: FrozenClock, starte
     [mine] = [one for one in told if one.job_id == job_id]
     assert mine == RescuedJob(job_id, TOPIC, "", "root", "c-1", 1, "worker-1", State.PENDING, "worker_lost")
     await store.rescue()
-    await claim(store, limit=2)
+    await claim_jobs(store, limit=2)
     assert len(told) == 2
 
 
 async def test_a_claim_and_a_grant_tell_what_they_rescue(store: Store, clock: FrozenClock) -> None:
     """Also of another topic; and a sibling tells the same listener."""
-    told = listen(store)
-    job_id = await put(store)
+    told = collect_rescued(store)
+    job_id = await enqueue_one(store)
     for rescuing in (
-        lambda: claim(store, "elsewhere"),
-        lambda: store.grant(UUID(int=1), worker="w", lease_seconds=60.0),
+        lambda: claim_jobs(store, "elsewhere"),
+        lambda: store.claim_job(UUID(int=1), worker="w", lease_seconds=60.0),
     ):
         await claim_one(store)
         clock.advance(LEASE_SECONDS)
@@ -144,13 +144,13 @@ async def test_a_claim_and_a_grant_tell_what_they_rescue(store: Store, clock: Fr
 
 async def test_jobs_that_a_rescue_ends_are_told_of(store: Store, clock: FrozenClock) -> None:
     """Failed at the last attempt, cancelled on request, expired."""
-    told = listen(store)
-    failed = await put(store, max_attempts=1)
+    told = collect_rescued(store)
+    failed = await enqueue_one(store, max_attempts=1)
     await claim_one(store)
-    cancelled = await put(store)
+    cancelled = await enqueue_one(store)
     await claim_one(store)
     await store.cancel([cancelled])
-    late = await put(store, expires_in=LEASE_SECONDS)
+    late = await enqueue_one(store, expires_in=LEASE_SECONDS)
     clock.advance(LEASE_SECONDS)
     await store.rescue()
     assert {one.job_id: (one.attempt, one.worker, one.state, one.code) for one in told} == {
@@ -167,7 +167,7 @@ async def test_a_listener_that_raises_spoils_no_claim(store: Store, clock: Froze
         raise RuntimeError(len(jobs))
 
     store.on_rescued = raise_
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     await claim_one(store)
     clock.advance(LEASE_SECONDS)
     assert (await claim_one(store)).lease.job_id == job_id
@@ -175,22 +175,22 @@ async def test_a_listener_that_raises_spoils_no_claim(store: Store, clock: Froze
 
 async def test_an_extended_lease_is_not_rescued(store: Store, clock: FrozenClock) -> None:
     """A worker that reaches the store keeps its jobs."""
-    await put(store)
+    await enqueue_one(store)
     claimed = await claim_one(store)
     for _ in range(5):
         clock.advance(LEASE_SECONDS - 1)
         assert await store.extend([claimed.lease], LEASE_SECONDS) == [True]
-        assert await store.rescue() == Rescued()
-    assert await end(store, claimed.lease, Completed())
+        assert await store.rescue() == RescueResult()
+    assert await settle_one(store, claimed.lease, Completed())
 
 
 async def test_a_job_without_attempts_left_fails(store: Store, clock: FrozenClock) -> None:
     """The dead letter says why."""
-    job_id = await put(store, max_attempts=1)
-    await store.start([(await claim_one(store)).lease])
+    job_id = await enqueue_one(store, max_attempts=1)
+    await store.mark_started([(await claim_one(store)).lease])
     clock.advance(LEASE_SECONDS)
-    assert await store.rescue() == Rescued(failed=1)
-    record = await look(store, job_id)
+    assert await store.rescue() == RescueResult(failed=1)
+    record = await get_job(store, job_id)
     assert (record.state, record.attempt, record.finished_at) == (State.FAILED, 1, clock.now())
     assert [one.error.code for one in record.attempts] == ["worker_lost"]
     assert (record.worker, record.leased_until) == ("worker-1", None)
@@ -198,26 +198,26 @@ async def test_a_job_without_attempts_left_fails(store: Store, clock: FrozenCloc
 
 async def test_unlimited_attempts_never_run_out(store: Store, clock: FrozenClock) -> None:
     """``max_attempts`` None: it always comes back."""
-    job_id = await put(store, max_attempts=None)
+    job_id = await enqueue_one(store, max_attempts=None)
     for _ in range(30):
-        await store.start([(await claim_one(store)).lease])
+        await store.mark_started([(await claim_one(store)).lease])
         clock.advance(LEASE_SECONDS)
-        assert await store.rescue() == Rescued(returned=1)
-    assert (await look(store, job_id)).attempt == 30
+        assert await store.rescue() == RescueResult(returned=1)
+    assert (await get_job(store, job_id)).attempt == 30
 
 
 async def test_an_ended_lease_with_a_cancel_request_becomes_cancelled(
     store: Store, clock: FrozenClock
 ) -> None:
     """Nobody is left to honour the request, so the store does; no error of an attempt is made up."""
-    started, unstarted = await put_many(store, 2)
-    claimed = await claim(store)
-    await store.start([claimed[0].lease])
-    assert await store.cancel([started, unstarted]) == [Verdict.REQUESTED] * 2
+    started, unstarted = await enqueue_many(store, 2)
+    claimed = await claim_jobs(store)
+    await store.mark_started([claimed[0].lease])
+    assert await store.cancel([started, unstarted]) == [ActionResult.REQUESTED] * 2
     clock.advance(LEASE_SECONDS)
-    assert await store.rescue() == Rescued(cancelled=2)
+    assert await store.rescue() == RescueResult(cancelled=2)
     for job_id, attempt in ((started, 1), (unstarted, 0)):
-        record = await look(store, job_id)
+        record = await get_job(store, job_id)
         assert (record.state, record.attempt, record.attempts) == (State.CANCELLED, attempt, ())
         assert record.finished_at == clock.now()
         assert record.error_summary is not None
@@ -226,16 +226,16 @@ async def test_an_ended_lease_with_a_cancel_request_becomes_cancelled(
 
 async def test_a_cancel_request_wins_over_running_out_of_attempts(store: Store, clock: FrozenClock) -> None:
     """What was asked for is what happens."""
-    job_id = await put(store, max_attempts=1)
-    await store.start([(await claim_one(store)).lease])
+    job_id = await enqueue_one(store, max_attempts=1)
+    await store.mark_started([(await claim_one(store)).lease])
     await store.cancel([job_id])
     clock.advance(LEASE_SECONDS)
-    assert await store.rescue() == Rescued(cancelled=1)
+    assert await store.rescue() == RescueResult(cancelled=1)
 
 
 async def test_the_limit_takes_the_longest_overdue_first(store: Store, clock: FrozenClock) -> None:
     """A bounded pass leaves the rest for the next."""
-    job_ids = await put_many(store, 3)
+    job_ids = await enqueue_many(store, 3)
     for seconds in (30.0, 10.0, 20.0):
         await claim_one(store, lease_seconds=seconds)
     clock.advance(60)
@@ -249,15 +249,15 @@ async def test_the_limit_takes_the_longest_overdue_first(store: Store, clock: Fr
 
 async def test_a_job_not_started_in_time_expires(store: Store, clock: FrozenClock) -> None:
     """Cancelled with ``expired`` at that moment, by rescue."""
-    relative = await put(store, expires_in=10.0)
-    absolute = await put(store, expires_at=clock.now() + 10 * MICROSECONDS)
-    delayed = await put(store, delay=100, expires_in=10.0)
+    relative = await enqueue_one(store, expires_in=10.0)
+    absolute = await enqueue_one(store, expires_at=clock.now() + 10 * MICROSECONDS)
+    delayed = await enqueue_one(store, delay=100, expires_in=10.0)
     clock.advance(9.999999)
-    assert await store.rescue() == Rescued()
+    assert await store.rescue() == RescueResult()
     clock.advance(0.000001)
-    assert await store.rescue() == Rescued(expired=3)
+    assert await store.rescue() == RescueResult(expired=3)
     for job_id in (relative, absolute, delayed):
-        record = await look(store, job_id)
+        record = await get_job(store, job_id)
         assert (record.state, record.finished_at) == (State.CANCELLED, clock.now())
         assert (record.attempts, record.started_at) == ((), None)
         assert record.error_summary is not None
@@ -266,60 +266,60 @@ async def test_a_job_not_started_in_time_expires(store: Store, clock: FrozenCloc
 
 async def test_a_claim_never_grants_an_expired_job(store: Store, clock: FrozenClock) -> None:
     """The claim itself cancels it."""
-    expired = await put(store, expires_in=10.0)
-    kept = await put(store)
+    expired = await enqueue_one(store, expires_in=10.0)
+    kept = await enqueue_one(store)
     clock.advance(10)
-    assert ids(await claim(store)) == [kept]
-    assert await state(store, expired) is State.CANCELLED
+    assert ids(await claim_jobs(store)) == [kept]
+    assert await get_state(store, expired) is State.CANCELLED
 
 
 async def test_a_claimed_job_does_not_expire(store: Store, clock: FrozenClock) -> None:
     """It was started in time."""
-    await put(store, expires_in=10.0)
+    await enqueue_one(store, expires_in=10.0)
     claimed = await claim_one(store)
     clock.advance(30)
-    assert await store.rescue() == Rescued()
-    assert await end(store, claimed.lease, Completed())
+    assert await store.rescue() == RescueResult()
+    assert await settle_one(store, claimed.lease, Completed())
 
 
 async def test_a_tried_job_does_not_expire(store: Store, clock: FrozenClock) -> None:
     """A counted attempt has started it; its retries may take their time."""
-    job_id = await put(store, expires_in=10.0)
-    await end(store, (await claim_one(store)).lease, Retried(30, BOOM))
+    job_id = await enqueue_one(store, expires_in=10.0)
+    await settle_one(store, (await claim_one(store)).lease, Retried(30, BOOM))
     clock.advance(30)
-    assert await store.rescue() == Rescued()
-    assert ids(await claim(store)) == [job_id]
+    assert await store.rescue() == RescueResult()
+    assert ids(await claim_jobs(store)) == [job_id]
 
 
 @pytest.mark.parametrize("before_expiry", [True, False])
 async def test_a_job_given_back_can_expire(store: Store, clock: FrozenClock, before_expiry: bool) -> None:
     """Released is as good as never claimed, whether its time came before or after."""
-    await put(store, expires_in=10.0)
+    await enqueue_one(store, expires_in=10.0)
     claimed = await claim_one(store)
     clock.advance(5 if before_expiry else 15)
-    await end(store, claimed.lease, Released())
+    await settle_one(store, claimed.lease, Released())
     if before_expiry:
-        assert await store.rescue() == Rescued()
+        assert await store.rescue() == RescueResult()
         clock.advance(5)
-    assert await store.rescue() == Rescued(expired=1)
+    assert await store.rescue() == RescueResult(expired=1)
 
 
 async def test_an_uncounted_rescue_can_expire_in_the_same_pass(store: Store, clock: FrozenClock) -> None:
     """Back in the queue unstarted, and too late: both are reported."""
-    await put_many(store, 2, expires_in=10.0)
-    await claim(store)
+    await enqueue_many(store, 2, expires_in=10.0)
+    await claim_jobs(store)
     clock.advance(LEASE_SECONDS)
-    assert await store.rescue() == Rescued(returned=2, expired=2)
+    assert await store.rescue() == RescueResult(returned=2, expired=2)
 
 
 async def test_a_requeued_job_forgets_its_expiry(store: Store, clock: FrozenClock) -> None:
     """Somebody wants it run now, so it must not expire again at once."""
-    job_id = await put(store, expires_in=10.0)
+    job_id = await enqueue_one(store, expires_in=10.0)
     clock.advance(10)
     await store.rescue()
-    assert await store.requeue([job_id]) == [Verdict.DONE]
-    assert await store.rescue() == Rescued()
-    assert ids(await claim(store)) == [job_id]
+    assert await store.requeue([job_id]) == [ActionResult.DONE]
+    assert await store.rescue() == RescueResult()
+    assert ids(await claim_jobs(store)) == [job_id]
 
 
 DAY = 86_400.0
@@ -327,13 +327,13 @@ DAY = 86_400.0
 
 async def test_nothing_to_prune(store: Store) -> None:
     """No finished job, no answer."""
-    await put(store, retention=0.0)
+    await enqueue_one(store, retention=0.0)
     assert await store.prune() == {}
 
 
 async def test_a_finished_job_is_kept_for_its_retention(store: Store, clock: FrozenClock) -> None:
     """Counted from its end, to the microsecond."""
-    done, dropped = await completed(store, retention=DAY), await cancelled(store, retention=DAY)
+    done, dropped = await make_completed(store, retention=DAY), await make_cancelled(store, retention=DAY)
     clock.advance(DAY - 0.000001)
     assert await store.prune() == {}
     clock.advance(0.000001)
@@ -345,39 +345,39 @@ async def test_a_finished_job_is_kept_for_its_retention(store: Store, clock: Fro
 
 async def test_failed_jobs_have_a_retention_of_their_own(store: Store, clock: FrozenClock) -> None:
     """The other one does not apply to them."""
-    job_id = await failed(store, retention=DAY, retention_failed=3 * DAY)
+    job_id = await make_failed(store, retention=DAY, retention_failed=3 * DAY)
     clock.advance(2 * DAY)
     assert await store.prune() == {}
     clock.advance(DAY)
     assert await store.prune() == {State.FAILED: 1}
-    assert await state(store, job_id) is None
+    assert await get_state(store, job_id) is None
 
 
 async def test_without_a_retention_a_job_is_kept_for_ever(store: Store, clock: FrozenClock) -> None:
     """None means never, for failed jobs as for others."""
-    await completed(store)
-    await failed(store, retention=DAY)
+    await make_completed(store)
+    await make_failed(store, retention=DAY)
     clock.advance(10_000 * DAY)
     assert await store.prune() == {}
 
 
 async def test_a_buried_job_is_never_pruned(store: Store, clock: FrozenClock) -> None:
     """Somebody put it aside to look at it."""
-    job_id = await put(store, retention=DAY, retention_failed=DAY)
-    await end(store, (await claim_one(store)).lease, Failed(BOOM, FailureOrigin.BURIED))
+    job_id = await enqueue_one(store, retention=DAY, retention_failed=DAY)
+    await settle_one(store, (await claim_one(store)).lease, Failed(BOOM, FailureOrigin.BURIED))
     clock.advance(10_000 * DAY)
     assert await store.prune() == {}
-    assert await store.requeue([job_id]) == [Verdict.DONE]
-    await end(store, (await claim_one(store)).lease, Failed(BOOM))
+    assert await store.requeue([job_id]) == [ActionResult.DONE]
+    await settle_one(store, (await claim_one(store)).lease, Failed(BOOM))
     clock.advance(DAY)
     assert await store.prune() == {State.FAILED: 1}, "once kicked, it is a job like any other"
 
 
 async def test_unfinished_jobs_are_never_pruned(store: Store, clock: FrozenClock) -> None:
     """However old."""
-    running = await put(store, retention=0.0)
+    running = await enqueue_one(store, retention=0.0)
     await claim_one(store, lease_seconds=86_400.0)
-    pending = await put(store, retention=0.0, delay=DAY)
+    pending = await enqueue_one(store, retention=0.0, delay=DAY)
     clock.advance(DAY / 2)
     assert await store.prune() == {}
     assert await store.states([running, pending]) == [State.RUNNING, State.PENDING]
@@ -385,7 +385,7 @@ async def test_unfinished_jobs_are_never_pruned(store: Store, clock: FrozenClock
 
 async def test_a_requeued_job_is_not_pruned_for_its_former_end(store: Store, clock: FrozenClock) -> None:
     """Its retention starts again when it ends again."""
-    job_id = await failed(store, retention_failed=DAY)
+    job_id = await make_failed(store, retention_failed=DAY)
     clock.advance(DAY / 2)
     await store.requeue([job_id])
     clock.advance(DAY)
@@ -396,8 +396,8 @@ async def test_pruning_goes_by_when_retention_ended_and_keeps_to_its_limit(
     store: Store, clock: FrozenClock
 ) -> None:
     """The longest overdue first; the rest next time."""
-    long = await completed(store, retention=2 * DAY)
-    short = await completed(store, retention=DAY)
+    long = await make_completed(store, retention=2 * DAY)
+    short = await make_completed(store, retention=DAY)
     clock.advance(3 * DAY)
     assert await store.prune(limit=1) == {State.COMPLETED: 1}
     assert await store.states([long, short]) == [State.COMPLETED, None]
@@ -407,10 +407,10 @@ async def test_pruning_goes_by_when_retention_ended_and_keeps_to_its_limit(
 
 async def test_jobs_that_were_deleted_do_not_count_as_pruned(store: Store, clock: FrozenClock) -> None:
     """Nor do those that were requeued, whose former ends have passed: the limit is for what goes."""
-    gone = [await completed(store, retention=DAY) for _ in range(3)]
-    again = await failed(store, retention_failed=DAY)
+    gone = [await make_completed(store, retention=DAY) for _ in range(3)]
+    again = await make_failed(store, retention_failed=DAY)
     clock.advance(1.0)
-    last = await completed(store, retention=DAY)
+    last = await make_completed(store, retention=DAY)
     await store.delete(gone)
     await store.requeue([again])
     clock.advance(DAY)
@@ -418,8 +418,8 @@ async def test_jobs_that_were_deleted_do_not_count_as_pruned(store: Store, clock
     assert await store.states([again, last]) == [State.PENDING, None]
 
 
-@pytest.mark.parametrize("ended", [completed, failed, cancelled])
-async def test_a_retention_of_zero_prunes_at_once(store: Store, ended: End) -> None:
+@pytest.mark.parametrize("ended", [make_completed, make_failed, make_cancelled])
+async def test_a_retention_of_zero_prunes_at_once(store: Store, ended: MakeFinished) -> None:
     """Kept no longer than asked for."""
     await ended(store, retention=0.0, retention_failed=0.0)
     assert sum((await store.prune()).values()) == 1
@@ -428,8 +428,8 @@ async def test_a_retention_of_zero_prunes_at_once(store: Store, ended: End) -> N
 
 async def test_pruning_leaves_the_series_alone(store: Store, clock: FrozenClock) -> None:
     """What happened stays happened; only the rows go."""
-    job_id = await completed(store, retention=60.0)
-    assert (await look(store, job_id)).state is State.COMPLETED
+    job_id = await make_completed(store, retention=60.0)
+    assert (await get_job(store, job_id)).state is State.COMPLETED
     clock.advance(60)
     before = await store.stats(window_seconds=3600)
     await store.prune()
@@ -439,8 +439,8 @@ async def test_pruning_leaves_the_series_alone(store: Store, clock: FrozenClock)
 
 async def test_more_than_one_call_removes_is_removed_by_many(store: Store, clock: FrozenClock) -> None:
     """None is left behind, and none is counted twice, however many ended at the same moment."""
-    ids = await put_many(store, 130, retention=DAY)
-    leases = [claimed.lease for claimed in await claim(store, limit=130)]
+    ids = await enqueue_many(store, 130, retention=DAY)
+    leases = [claimed.lease for claimed in await claim_jobs(store, limit=130)]
     await store.settle([Settlement(lease, Completed()) for lease in leases])
     clock.advance(DAY)
     pruned = 0
@@ -454,27 +454,29 @@ async def test_more_than_one_call_removes_is_removed_by_many(store: Store, clock
 
 async def test_what_belongs_to_a_job_goes_with_it(store: Store, clock: FrozenClock) -> None:
     """A large body, a result, progress, a checkpoint, errors: nothing is left that nobody could find."""
-    job_id = await put(store, payload=b'"' + b"x" * 5_000 + b'"', retention=DAY, key="once")
+    job_id = await enqueue_one(store, payload=b'"' + b"x" * 5_000 + b'"', retention=DAY, key="once")
     lease = (await claim_one(store)).lease
-    await end(store, lease, Retried(0.0, BOOM))
+    await settle_one(store, lease, Retried(0.0, BOOM))
     lease = (await claim_one(store)).lease
     await store.report([Report(lease, Progress(50.0, "half"), b'{"at": 1}')])
-    await end(store, lease, Completed(b'"' + b"y" * 5_000 + b'"'))
+    await settle_one(store, lease, Completed(b'"' + b"y" * 5_000 + b'"'))
     clock.advance(DAY)
     assert await store.prune() == {State.COMPLETED: 1}
     assert await store.get(job_id) is None
     assert await store.check() == []
-    await put(store, key="once")
+    await enqueue_one(store, key="once")
 
 
 async def test_overdue_jobs_that_nobody_removes_are_an_ailment(store: Store, clock: FrozenClock) -> None:
     """From an hour on; not those that are only just over, and none once they are removed."""
 
     async def unpruned() -> list[object]:
-        return [one.figures["seconds"] for one in await store.ailments() if one.kind is AilmentKind.UNPRUNED]
+        return [
+            one.figures["seconds"] for one in await store.health() if one.kind is HealthFindingKind.UNPRUNED
+        ]
 
-    await completed(store, retention=DAY)
-    await completed(store)
+    await make_completed(store, retention=DAY)
+    await make_completed(store)
     clock.advance(DAY + 3_599)
     assert await unpruned() == []
     clock.advance(1)
@@ -490,24 +492,24 @@ async def test_a_clock_that_jumps_ahead_for_a_moment_deletes_nothing(
     store: Store, clock: FrozenClock
 ) -> None:
     """Finished jobs, documents such as audit lines, and pending jobs that expire are all there afterwards."""
-    done, lost = await completed(store, retention=DAY), await failed(store, retention_failed=DAY)
-    waiting = await put(store, expires_at=clock.now() + seconds_to_microseconds(DAY))
+    done, lost = await make_completed(store, retention=DAY), await make_failed(store, retention_failed=DAY)
+    waiting = await enqueue_one(store, expires_at=clock.now() + seconds_to_microseconds(DAY))
     document = NewDocument("note", "a", b"1", clock.now() + seconds_to_microseconds(DAY))
     await store.write_documents([document])
-    await claim(store, "other")
+    await claim_jobs(store, "other")
     assert await store.prune() == {}
     clock.step(STEP)
     assert await store.prune() == {}
-    assert await store.rescue() == Rescued()
-    await claim(store, "other")  # looks for expired jobs of every topic
+    assert await store.rescue() == RescueResult()
+    await claim_jobs(store, "other")  # looks for expired jobs of every topic
     assert store.clock_step_seconds > STEP - 1
     clock.advance(12)
     assert await store.prune() == {}
-    await claim(store, "other")
+    await claim_jobs(store, "other")
     clock.step(-STEP)
     assert await store.prune() == {}
     assert store.clock_step_seconds == 0.0
-    assert [await state(store, job_id) for job_id in (done, lost, waiting)] == [
+    assert [await get_state(store, job_id) for job_id in (done, lost, waiting)] == [
         State.COMPLETED,
         State.FAILED,
         State.PENDING,
@@ -519,36 +521,36 @@ async def test_a_clock_that_jumps_ahead_for_a_moment_deletes_nothing(
 async def test_a_pause_for_some_time_outlives_a_jump(store: Store, clock: FrozenClock) -> None:
     """Upkeep forgets pauses that have ended; one that only seems to have ended is there afterwards."""
     until = clock.now() + seconds_to_microseconds(DAY)
-    waiting = await put(store, "mail")
+    waiting = await enqueue_one(store, "mail")
     await store.pause("mail", until)
     assert await store.prune() == {}
     clock.step(STEP)
     assert await store.prune() == {}
     clock.step(-STEP)
-    assert await claim(store, "mail") == []
-    assert await state(store, waiting) is State.PENDING
+    assert await claim_jobs(store, "mail") == []
+    assert await get_state(store, waiting) is State.PENDING
     clock.advance(DAY)
-    [granted] = await claim(store, "mail")
+    [granted] = await claim_jobs(store, "mail")
     assert granted.lease.job_id == waiting
 
 
 async def test_a_job_that_a_jump_would_let_expire_can_be_run(store: Store, clock: FrozenClock) -> None:
     """By the time without the jump it is not over; jobs that are over by that time are cancelled as ever."""
-    soon = await put(store, expires_at=clock.now() + seconds_to_microseconds(5))
-    later = await put(store, expires_at=clock.now() + seconds_to_microseconds(DAY))
-    await claim(store, "other")
+    soon = await enqueue_one(store, expires_at=clock.now() + seconds_to_microseconds(5))
+    later = await enqueue_one(store, expires_at=clock.now() + seconds_to_microseconds(DAY))
+    await claim_jobs(store, "other")
     clock.step(STEP)
     clock.advance(120)
-    [granted] = await claim(store)
+    [granted] = await claim_jobs(store)
     assert granted.lease.job_id == later
-    assert await state(store, soon) is State.CANCELLED
+    assert await get_state(store, soon) is State.CANCELLED
 
 
 async def test_a_clock_that_stays_ahead_is_believed_after_a_while(store: Store, clock: FrozenClock) -> None:
     """Then the step was real, and what is overdue goes."""
-    await completed(store, retention=DAY)
-    waiting = await put(store, "mail", expires_at=clock.now() + seconds_to_microseconds(DAY))
-    await claim(store, "other")
+    await make_completed(store, retention=DAY)
+    waiting = await enqueue_one(store, "mail", expires_at=clock.now() + seconds_to_microseconds(DAY))
+    await claim_jobs(store, "other")
     assert await store.prune() == {}
     clock.step(STEP)
     assert await store.prune() == {}
@@ -556,8 +558,8 @@ async def test_a_clock_that_stays_ahead_is_believed_after_a_while(store: Store, 
     assert await store.prune() == {}
     clock.advance(1)
     assert await store.prune() == {State.COMPLETED: 1}
-    await claim(store, "other")
-    assert await state(store, waiting) is State.CANCELLED
+    await claim_jobs(store, "other")
+    assert await get_state(store, waiting) is State.CANCELLED
     assert store.clock_step_seconds == 0.0
 
 
@@ -565,8 +567,8 @@ async def test_while_a_step_is_in_doubt_pruning_goes_by_the_time_before(
     store: Store, clock: FrozenClock
 ) -> None:
     """What becomes overdue without the step is removed: nothing piles up meanwhile."""
-    await completed(store, retention=600)
-    await completed(store, retention=DAY)
+    await make_completed(store, retention=600)
+    await make_completed(store, retention=DAY)
     assert await store.prune() == {}
     clock.step(STEP)
     assert await store.prune() == {}

@@ -15,38 +15,37 @@ from tidewheel.core.model import (
     JobError,
     JobFilter,
     KeyLifetime,
-    MinuteStats,
     Released,
     Retried,
     Settlement,
     State,
 )
-from tidewheel.core.reports import AilmentKind, TaskActivity, TaskStats
+from tidewheel.core.reports import HealthFindingKind, MinuteStats, TaskActivity, TaskStats
 from tidewheel.core.retry import Retry
-from tidewheel.core.topic_limits import HeldBack, HeldBackBy, Rate, TopicLimits
-from tidewheel.stores.protocol import (
-    COMPARED_PAYLOAD_BYTES,
+from tidewheel.core.topic_limits import BlockedTopic, BlockingLimit, Rate, TopicLimits
+from tidewheel.stores.bounds import (
     LANE_MINUTES_KEPT_SECONDS,
-    MAX_AILMENTS,
-    MAX_HELD_BACK,
+    MAX_BLOCKED_TOPICS,
+    MAX_COMPARED_PAYLOAD_BYTES,
+    MAX_HEALTH_FINDINGS,
     MAX_LANE_SERIES,
     MAX_LANES,
-    TREND_PARTS,
-    Store,
+    TREND_BUCKETS,
 )
+from tidewheel.stores.protocol import Store
 from tidewheel.testing.clock import FrozenClock
 from tidewheel.testing.conformance.helpers import (
     BOOM,
     TOPIC,
-    cancelled,
-    claim,
+    claim_jobs,
     claim_one,
-    completed,
-    end,
-    failed,
+    enqueue_many,
+    enqueue_one,
     job,
-    put,
-    put_many,
+    make_cancelled,
+    make_completed,
+    make_failed,
+    settle_one,
 )
 
 HOUR = 3600.0
@@ -56,14 +55,14 @@ MINUTE = 60_000_000
 async def test_a_lane_is_told_with_what_is_there_and_what_happened(store: Store, clock: FrozenClock) -> None:
     """Counts as of now, by topic and task; events and durations of the window, minute by minute."""
     first = clock.now() - clock.now() % MINUTE
-    await put_many(store, 6, "mail", task="send")
-    await put(store, "mail", task="digest", delay=60)
+    await enqueue_many(store, 6, "mail", task="send")
+    await enqueue_one(store, "mail", task="digest", delay=60)
     clock.advance(120)
-    await end(store, (await claim_one(store, "mail")).lease, Completed(), 0.5)
-    await end(store, (await claim_one(store, "mail")).lease, Failed(BOOM), 1.5)
-    await end(store, (await claim_one(store, "mail")).lease, Retried(60, BOOM), 2.0)
-    await end(store, (await claim_one(store, "mail")).lease, Cancelled(BOOM), 8.0)
-    await end(store, (await claim_one(store, "mail")).lease, Released())
+    await settle_one(store, (await claim_one(store, "mail")).lease, Completed(), 0.5)
+    await settle_one(store, (await claim_one(store, "mail")).lease, Failed(BOOM), 1.5)
+    await settle_one(store, (await claim_one(store, "mail")).lease, Retried(60, BOOM), 2.0)
+    await settle_one(store, (await claim_one(store, "mail")).lease, Cancelled(BOOM), 8.0)
+    await settle_one(store, (await claim_one(store, "mail")).lease, Released())
     digest, send = await store.lanes(window_seconds=HOUR)
     assert send == TaskStats(
         "mail",
@@ -100,7 +99,7 @@ async def test_jobs_settled_together_count_for_their_own_lanes(store: Store, clo
     """A batch of several lanes is added up lane by lane, what was not measured left out."""
     await store.enqueue([job("a"), job("b"), job("b", task="t"), job("b", task="t")])
     clock.advance(10)
-    held = await claim(store, "a", "b")
+    held = await claim_jobs(store, "a", "b")
     lengths = {"a": 1.0, "b": 2.0}
     settled = [
         Settlement(one.lease, Completed(), lengths[one.topic] if place < 3 else None)
@@ -118,7 +117,7 @@ async def test_jobs_settled_together_count_for_their_own_lanes(store: Store, clo
 
 async def test_a_lane_without_jobs_is_told_while_something_happened(store: Store, clock: FrozenClock) -> None:
     """Deleted jobs had been there; after the window nothing is left to tell."""
-    await store.delete([await completed(store, "gone")])
+    await store.delete([await make_completed(store, "gone")])
     [lane] = await store.lanes(window_seconds=HOUR)
     assert (lane.topic, lane.pending, lane.completed) == ("gone", 0, 0)
     assert lane.activity is not None
@@ -129,7 +128,7 @@ async def test_a_lane_without_jobs_is_told_while_something_happened(store: Store
 
 async def test_minutes_of_lanes_are_forgotten(store: Store, clock: FrozenClock) -> None:
     """They go back six hours, however long the window, and pruning takes the others away."""
-    await completed(store, "old")
+    await make_completed(store, "old")
     clock.advance(LANE_MINUTES_KEPT_SECONDS + 60)
     await store.prune()
     [lane] = await store.lanes(window_seconds=10 * LANE_MINUTES_KEPT_SECONDS)
@@ -140,7 +139,7 @@ async def test_minutes_of_lanes_are_forgotten(store: Store, clock: FrozenClock) 
 async def test_the_busiest_of_many_lanes_are_told(store: Store) -> None:
     """With more than can be told, those in which nothing happened for long are left out."""
     await store.enqueue([job(f"lane-{number:04}") for number in range(MAX_LANES)])
-    await put_many(store, 2, "zebra")
+    await enqueue_many(store, 2, "zebra")
     lanes = await store.lanes(window_seconds=HOUR)
     assert len(lanes) == MAX_LANES
     assert (lanes[0].topic, lanes[-2].topic, lanes[-1].topic) == ("lane-0000", "lane-0998", "zebra")
@@ -151,8 +150,8 @@ async def test_the_busiest_of_many_lanes_are_told(store: Store) -> None:
 
 async def test_due_jobs_are_counted_whoever_has_claimed(store: Store, clock: FrozenClock) -> None:
     """Also without a worker, which would promote delayed jobs when they are due."""
-    await put(store, "late", delay=10)
-    await put(store, "later", delay=100)
+    await enqueue_one(store, "late", delay=10)
+    await enqueue_one(store, "later", delay=100)
     clock.advance(10)
     lanes = {lane.topic: (lane.pending, lane.due) for lane in await store.lanes(window_seconds=HOUR)}
     assert lanes == {"late": (1, 1), "later": (1, 0)}
@@ -161,12 +160,12 @@ async def test_due_jobs_are_counted_whoever_has_claimed(store: Store, clock: Fro
 async def test_durations_are_those_of_completed_jobs(store: Store, clock: FrozenClock) -> None:
     """By lane: how long handlers ran and jobs had waited. What failed or was not measured is left out."""
     for seconds in (1.0, 1.0, 4.0):
-        await put(store, "mail", task="send")
+        await enqueue_one(store, "mail", task="send")
         clock.advance(10)
-        await end(store, (await claim_one(store, "mail")).lease, Completed(), seconds)
-    await put_many(store, 2, "other")
-    await end(store, (await claim_one(store, "other")).lease, Failed(BOOM), 1.0)
-    await end(store, (await claim_one(store, "other")).lease, Completed())
+        await settle_one(store, (await claim_one(store, "mail")).lease, Completed(), seconds)
+    await enqueue_many(store, 2, "other")
+    await settle_one(store, (await claim_one(store, "other")).lease, Failed(BOOM), 1.0)
+    await settle_one(store, (await claim_one(store, "other")).lease, Completed())
     [lane] = await store.durations()
     assert (lane.topic, lane.task, lane.run_time.count, lane.run_time.average) == ("mail", "send", 3, 2.0)
     assert 0.8 < (lane.run_time.p50 or 0) < 1.2
@@ -177,14 +176,14 @@ async def test_durations_are_those_of_completed_jobs(store: Store, clock: Frozen
 async def test_failures_are_grouped_by_what_their_errors_say(store: Store, clock: FrozenClock) -> None:
     """Numbers and the like aside; by lane; with when, how many, and which job to look at."""
     began = clock.now()
-    await failed(store, error=JobError("timeout", "timeout after 30.1 s"), task="send")
+    await make_failed(store, error=JobError("timeout", "timeout after 30.1 s"), task="send")
     clock.advance(HOUR / 2)
-    second = await failed(store, error=JobError("timeout", "timeout after 29.8 s"), task="send")
-    elsewhere = await failed(store, error=JobError("timeout", "timeout after 29.8 s"), task="digest")
+    second = await make_failed(store, error=JobError("timeout", "timeout after 29.8 s"), task="send")
+    elsewhere = await make_failed(store, error=JobError("timeout", "timeout after 29.8 s"), task="digest")
     clock.advance(60)
-    await failed(store, error=JobError("missing", "user 42 not found"))
-    await completed(store)
-    await cancelled(store)
+    await make_failed(store, error=JobError("missing", "user 42 not found"))
+    await make_completed(store)
+    await make_cancelled(store)
     found = await store.failures(JobFilter(), window_seconds=HOUR)
     assert (found.jobs, found.found, found.complete) == (4, 3, True)
     most = found.groups[0]
@@ -201,23 +200,23 @@ async def test_failures_are_grouped_by_what_their_errors_say(store: Store, clock
 
 async def test_the_trend_of_a_failure_is_that_of_the_window(store: Store, clock: FrozenClock) -> None:
     """In equal parts, the oldest first; what failed before the window counts, but is in none of them."""
-    await failed(store)
+    await make_failed(store)
     clock.advance(60)
-    await failed(store)
+    await make_failed(store)
     clock.advance(HOUR)
-    await failed(store)
+    await make_failed(store)
     clock.advance(1)
     [group] = (await store.failures(JobFilter(), window_seconds=HOUR + 1)).groups
     assert group.count == 3
-    assert group.trend == (1, *(0,) * (TREND_PARTS - 2), 1)
+    assert group.trend == (1, *(0,) * (TREND_BUCKETS - 2), 1)
 
 
 async def test_failures_can_be_narrowed(store: Store, clock: FrozenClock) -> None:
     """By the filter of lists, its state aside, and by a text; the largest groups are told, all counted."""
-    await failed(store, "a", error=JobError("x", "first"))
+    await make_failed(store, "a", error=JobError("x", "first"))
     clock.advance(10)
-    await failed(store, "b", error=JobError("x", "second"))
-    await failed(store, "b", error=JobError("x", "second"))
+    await make_failed(store, "b", error=JobError("x", "second"))
+    await make_failed(store, "b", error=JobError("x", "second"))
 
     async def told(limit: int = 10, **conditions: object) -> list[tuple[str, int]]:
         where = JobFilter(**conditions)  # type: ignore[arg-type]  # as the tests below have it
@@ -236,18 +235,18 @@ async def test_failures_can_be_narrowed(store: Store, clock: FrozenClock) -> Non
 
 async def test_a_failed_job_that_was_requeued_is_no_failure(store: Store) -> None:
     """What is failed now is told, not what has been."""
-    await store.requeue([await failed(store)])
+    await store.requeue([await make_failed(store)])
     assert (await store.failures(JobFilter(), window_seconds=HOUR)).groups == ()
 
 
 async def test_jobs_that_share_a_key_are_repeats(store: Store) -> None:
     """One after the other, as ``until="finished"`` allows; by task, or topic of jobs without one."""
-    first = await completed(store, "mail", key="k", key_until=KeyLifetime.FINISHED)
-    await completed(store, "mail", key="k", key_until=KeyLifetime.FINISHED)
-    newest = await put(store, "mail", key="k", key_until=KeyLifetime.FINISHED)
-    await put(store, "mail", key="k", task="send")
-    await put(store, "mail", key="other")
-    found = await store.repeats()
+    first = await make_completed(store, "mail", key="k", key_until=KeyLifetime.FINISHED)
+    await make_completed(store, "mail", key="k", key_until=KeyLifetime.FINISHED)
+    newest = await enqueue_one(store, "mail", key="k", key_until=KeyLifetime.FINISHED)
+    await enqueue_one(store, "mail", key="k", task="send")
+    await enqueue_one(store, "mail", key="other")
+    found = await store.duplicate_jobs()
     [group] = found.by_key
     assert (group.topic, group.task, group.key, group.count) == ("mail", "", "k", 3)
     assert (group.newest, group.oldest) == (newest, first)
@@ -256,34 +255,34 @@ async def test_jobs_that_share_a_key_are_repeats(store: Store) -> None:
 
 async def test_pending_jobs_with_the_same_payload_are_repeats(store: Store) -> None:
     """Of one lane, one tenant and one format, and not too long; neither running nor finished ones."""
-    await completed(store, payload=b"1")
-    await put(store, payload=b"1")
+    await make_completed(store, payload=b"1")
+    await enqueue_one(store, payload=b"1")
     await claim_one(store)
-    oldest = await put(store, payload=b"1", delay=60)
-    newest = await put(store, payload=b"1")
-    await put(store, payload=b"1", format=BodyFormat.BYTES)
-    await put(store, payload=b"1", task="send")
-    await put(store, payload=b"1", tenant="acme")
-    await put(store, payload=b"2")
-    await put_many(store, 2, payload=b'"%s"' % (b"x" * COMPARED_PAYLOAD_BYTES))
-    long = b"x" * COMPARED_PAYLOAD_BYTES
-    await put_many(store, 3, "raw", payload=long, format=BodyFormat.BYTES)
-    most, group = (await store.repeats()).by_payload
+    oldest = await enqueue_one(store, payload=b"1", delay=60)
+    newest = await enqueue_one(store, payload=b"1")
+    await enqueue_one(store, payload=b"1", format=BodyFormat.BYTES)
+    await enqueue_one(store, payload=b"1", task="send")
+    await enqueue_one(store, payload=b"1", tenant="acme")
+    await enqueue_one(store, payload=b"2")
+    await enqueue_many(store, 2, payload=b'"%s"' % (b"x" * MAX_COMPARED_PAYLOAD_BYTES))
+    long = b"x" * MAX_COMPARED_PAYLOAD_BYTES
+    await enqueue_many(store, 3, "raw", payload=long, format=BodyFormat.BYTES)
+    most, group = (await store.duplicate_jobs()).by_payload
     assert (most.topic, most.count) == ("raw", 3)
     assert (group.key, group.count, group.newest, group.oldest) == (None, 2, newest, oldest)
-    assert [one.topic for one in (await store.repeats(limit=1)).by_payload] == ["raw"]
+    assert [one.topic for one in (await store.duplicate_jobs(limit=1)).by_payload] == ["raw"]
 
 
 async def test_the_longest_running_job_is_the_one_claimed_first(store: Store, clock: FrozenClock) -> None:
     """Whatever its number; no more than asked for, and nothing that is not running."""
-    await put_many(store, 2, priority=-1)
+    await enqueue_many(store, 2, priority=-1)
     held = [await claim_one(store)]
     clock.advance(1)
-    await put(store, "other")
+    await enqueue_one(store, "other")
     held.append(await claim_one(store, "other"))
     clock.advance(1)
-    held += await claim(store)
-    await completed(store, "done")
+    held += await claim_jobs(store)
+    await make_completed(store, "done")
     expected = [one.lease.job_id for one in held]
     assert [record.id for record in await store.longest_running(10)] == expected
     first, second = await store.longest_running(2)
@@ -293,21 +292,21 @@ async def test_the_longest_running_job_is_the_one_claimed_first(store: Store, cl
 
 async def test_what_ails_a_store_is_told_without_looking_at_jobs(store: Store) -> None:
     """Of known kinds, no more than there may be, and the same whatever jobs there are."""
-    before = [(ailment.kind, ailment.figures.get("setting")) for ailment in await store.ailments()]
-    await put_many(store, 3)
-    await claim(store)
-    found = await store.ailments()
+    before = [(ailment.kind, ailment.figures.get("setting")) for ailment in await store.health()]
+    await enqueue_many(store, 3)
+    await claim_jobs(store)
+    found = await store.health()
     assert before == [(ailment.kind, ailment.figures.get("setting")) for ailment in found]
-    assert len(found) <= MAX_AILMENTS
+    assert len(found) <= MAX_HEALTH_FINDINGS
     # A role with few rights may not see what others do: then the answer says which role sees it.
-    assert all(ailment.figures.get("role") for ailment in found if ailment.kind is AilmentKind.UNSEEN)
-    assert store.deaf in {True, False}
+    assert all(ailment.figures.get("role") for ailment in found if ailment.kind is HealthFindingKind.UNSEEN)
+    assert store.notifications_down in {True, False}
 
 
 async def test_a_job_shows_the_retry_policy_it_was_given(store: Store) -> None:
     """In every state, so that a copy of it can have the same; lists leave it out."""
     policy = Retry.fixed(7).dump()
-    job_id = await put(store, retry=policy)
+    job_id = await enqueue_one(store, retry=policy)
     states = []
     for _ in range(3):
         record = await store.get(job_id)
@@ -326,38 +325,38 @@ async def test_a_job_shows_the_retry_policy_it_was_given(store: Store) -> None:
 async def test_topics_that_have_room_are_not_held_back(store: Store, clock: FrozenClock) -> None:
     """Nor are those without due jobs, those without limits, and paused ones, which have another reason."""
     await store.set_limits(TOPIC, TopicLimits(concurrency=2))
-    assert await store.held_back() == []
-    await put_many(store, 3)
-    await put(store, "plain")
-    assert await store.held_back() == []
-    await claim(store)
-    [told] = await store.held_back()
+    assert await store.blocked_by_limits() == []
+    await enqueue_many(store, 3)
+    await enqueue_one(store, "plain")
+    assert await store.blocked_by_limits() == []
+    await claim_jobs(store)
+    [told] = await store.blocked_by_limits()
     assert told.topic == TOPIC
     await store.pause(TOPIC, clock.now() + 1_000_000)
-    assert await store.held_back() == []
+    assert await store.blocked_by_limits() == []
     clock.advance(1)
-    assert await store.held_back() == [told]
+    assert await store.blocked_by_limits() == [told]
     await store.set_limits(TOPIC, TopicLimits(fair=True))
-    assert await store.held_back() == []
+    assert await store.blocked_by_limits() == []
 
 
 async def test_a_limit_on_what_runs_is_told(store: Store, clock: FrozenClock) -> None:
     """With how many run, and since when the first of the others is due."""
     limits = TopicLimits(concurrency=2, key_concurrency=1)
     await store.set_limits(TOPIC, limits)
-    await put(store, limit_key="a", tenant="acme")
+    await enqueue_one(store, limit_key="a", tenant="acme")
     clock.advance(5)
-    waiting = await put_many(store, 3, limit_key="a", tenant="acme")
+    waiting = await enqueue_many(store, 3, limit_key="a", tenant="acme")
     due = clock.now()
     first = await claim_one(store)
     clock.advance(5)
-    of_key = HeldBack(TOPIC, limits, HeldBackBy.KEY_CONCURRENCY, 1, due, None, "acme", "a")
-    assert await store.held_back() == [of_key]
-    await put(store)
-    assert await store.held_back() == []
-    await claim(store)
-    assert await store.held_back() == [HeldBack(TOPIC, limits, HeldBackBy.CONCURRENCY, 2, due)]
-    await end(store, first.lease, Completed())
+    of_key = BlockedTopic(TOPIC, limits, BlockingLimit.KEY_CONCURRENCY, 1, due, None, "acme", "a")
+    assert await store.blocked_by_limits() == [of_key]
+    await enqueue_one(store)
+    assert await store.blocked_by_limits() == []
+    await claim_jobs(store)
+    assert await store.blocked_by_limits() == [BlockedTopic(TOPIC, limits, BlockingLimit.CONCURRENCY, 2, due)]
+    await settle_one(store, first.lease, Completed())
     assert (await claim_one(store)).lease.job_id == waiting[0]
 
 
@@ -366,37 +365,37 @@ async def test_a_rate_is_told_with_the_moment_of_the_next_start(store: Store, cl
     limits = TopicLimits(rate=Rate(1, 10, 2), key_rate=Rate(1, 60, 1))
     await store.set_limits(TOPIC, limits)
     due = clock.now()
-    await put_many(store, 3, limit_key="k")
+    await enqueue_many(store, 3, limit_key="k")
     await claim_one(store)
     at = due + 60_000_000
-    of_key = HeldBack(TOPIC, limits, HeldBackBy.KEY_RATE, 1, due, at, "root", "k")
-    assert await store.held_back() == [of_key]
-    await put(store)
+    of_key = BlockedTopic(TOPIC, limits, BlockingLimit.KEY_RATE, 1, due, at, "root", "k")
+    assert await store.blocked_by_limits() == [of_key]
+    await enqueue_one(store)
     await claim_one(store)
-    of_topic = HeldBack(TOPIC, limits, HeldBackBy.RATE, 2, due, due + 10_000_000)
-    assert await store.held_back() == [of_topic]
+    of_topic = BlockedTopic(TOPIC, limits, BlockingLimit.RATE, 2, due, due + 10_000_000)
+    assert await store.blocked_by_limits() == [of_topic]
     clock.advance(10)
-    assert await store.held_back() == [replace(of_key, running=2)]
+    assert await store.blocked_by_limits() == [replace(of_key, running=2)]
 
 
 async def test_strict_order_is_told(store: Store) -> None:
     """Of a line whose first job runs, and of one whose first job waits to be run again."""
     limits = TopicLimits(ordered=True)
     await store.set_limits(TOPIC, limits)
-    await put_many(store, 2, limit_key="k")
+    await enqueue_many(store, 2, limit_key="k")
     first = await claim_one(store)
-    [told] = await store.held_back()
-    assert (told.by, told.running, told.limit_key) == (HeldBackBy.ORDERED, 1, "k")
-    await end(store, first.lease, Retried(60.0, BOOM))
-    [told] = await store.held_back()
-    assert (told.by, told.running, told.limit_key) == (HeldBackBy.ORDERED, 0, "k")
+    [told] = await store.blocked_by_limits()
+    assert (told.blocking_limit, told.running, told.limit_key) == (BlockingLimit.ORDERED, 1, "k")
+    await settle_one(store, first.lease, Retried(60.0, BOOM))
+    [told] = await store.blocked_by_limits()
+    assert (told.blocking_limit, told.running, told.limit_key) == (BlockingLimit.ORDERED, 0, "k")
 
 
 async def test_so_many_topics_are_looked_at(store: Store) -> None:
     """By name, those with due jobs."""
-    topics = [f"t{number:03}" for number in range(MAX_HELD_BACK + 1)]
+    topics = [f"t{number:03}" for number in range(MAX_BLOCKED_TOPICS + 1)]
     for topic in topics:
         await store.set_limits(topic, TopicLimits(concurrency=1))
     await store.enqueue([job(topic) for topic in topics for _ in range(2)])
-    assert len(await claim(store, *topics, limit=len(topics))) == len(topics)
-    assert [one.topic for one in await store.held_back()] == topics[:-1]
+    assert len(await claim_jobs(store, *topics, limit=len(topics))) == len(topics)
+    assert [one.topic for one in await store.blocked_by_limits()] == topics[:-1]

@@ -14,11 +14,20 @@ from tidewheel.core.topic_limits import TopicLimits
 from tidewheel.errors import TidewheelError
 from tidewheel.stores.protocol import Store, Wakeups
 from tidewheel.testing.clock import FrozenClock
-from tidewheel.testing.conformance.helpers import BOOM, TOPIC, claim_one, end, job, put, put_many, state
+from tidewheel.testing.conformance.helpers import (
+    BOOM,
+    TOPIC,
+    claim_one,
+    enqueue_many,
+    enqueue_one,
+    get_state,
+    job,
+    settle_one,
+)
 
-SOON = 5.0
+HINT_TIMEOUT_SECONDS = 5.0
 """Seconds a hint may take before the test gives up; it comes within milliseconds."""
-NOT_NOW = 0.05
+NO_HINT_SECONDS = 0.05
 """Seconds to wait for a hint that must not come."""
 
 
@@ -38,8 +47,8 @@ async def test_a_store_describes_what_runs_underneath(store: Store) -> None:
 
 async def test_migrating_again_does_nothing(store: Store) -> None:
     """Nothing is left to do the second time."""
-    await put(store)
-    assert await store.missing_steps() == []
+    await enqueue_one(store)
+    assert await store.pending_migrations() == []
     assert await store.migrate() == []
     assert (await store.count(JobFilter())).total == 1
 
@@ -47,7 +56,7 @@ async def test_migrating_again_does_nothing(store: Store) -> None:
 async def test_a_healthy_store_has_no_problems(store: Store) -> None:
     """Empty or in use."""
     assert await store.check() == []
-    await put(store)
+    await enqueue_one(store)
     assert await store.check() == []
 
 
@@ -59,12 +68,12 @@ async def test_a_sibling_sees_the_same_jobs_and_must_be_opened(store: Store) -> 
         await sibling.enqueue([job()])
     await sibling.open()
     try:
-        job_id = await put(sibling)
-        assert await state(store, job_id) is not None
+        job_id = await enqueue_one(sibling)
+        assert await get_state(store, job_id) is not None
     finally:
         await sibling.close()
     await sibling.close()
-    assert await end(store, (await claim_one(store)).lease, Completed())
+    assert await settle_one(store, (await claim_one(store)).lease, Completed())
 
 
 async def test_a_sibling_works_on_another_thread_and_loop(store: Store) -> None:
@@ -73,8 +82,8 @@ async def test_a_sibling_works_on_another_thread_and_loop(store: Store) -> None:
     async def elsewhere() -> None:
         sibling = store.sibling()
         await sibling.open()
-        await put(sibling)
-        await end(sibling, (await claim_one(sibling)).lease, Completed())
+        await enqueue_one(sibling)
+        await settle_one(sibling, (await claim_one(sibling)).lease, Completed())
         await sibling.close()
 
     await asyncio.to_thread(asyncio.run, elsewhere())
@@ -84,16 +93,16 @@ async def test_a_sibling_works_on_another_thread_and_loop(store: Store) -> None:
 async def test_enqueue_wakes_those_who_wait_for_its_topic(store: Store) -> None:
     """And those who wait for any topic."""
     async with store.wakeups(topics=["mail"]) as mail, store.wakeups(topics=None) as everything:
-        await put(store, "mail")
-        assert await mail.wait(SOON)
-        assert await everything.wait(SOON)
+        await enqueue_one(store, "mail")
+        assert await mail.wait(HINT_TIMEOUT_SECONDS)
+        assert await everything.wait(HINT_TIMEOUT_SECONDS)
 
 
 async def test_a_delayed_job_wakes_too(store: Store) -> None:
     """A worker asleep until a later job has to learn of an earlier one."""
     async with store.wakeups(topics=["mail"]) as mail:
-        await put(store, "mail", delay=1)
-        assert await mail.wait(SOON)
+        await enqueue_one(store, "mail", delay=1)
+        assert await mail.wait(HINT_TIMEOUT_SECONDS)
 
 
 async def test_without_a_hint_the_wait_ends_with_its_time(store: Store) -> None:
@@ -106,48 +115,48 @@ async def test_without_a_hint_the_wait_ends_with_its_time(store: Store) -> None:
 async def test_hints_before_the_wait_are_kept_and_become_one(store: Store) -> None:
     """A hint is a flag, not a message."""
     async with store.wakeups(topics=["mail"]) as mail:
-        await put(store, "mail")
-        await put(store, "mail")
-        assert await mail.wait(SOON)
-        while await mail.wait(NOT_NOW):
+        await enqueue_one(store, "mail")
+        await enqueue_one(store, "mail")
+        assert await mail.wait(HINT_TIMEOUT_SECONDS)
+        while await mail.wait(NO_HINT_SECONDS):
             pass  # a late hint is allowed, an endless stream of them is not
 
 
 async def test_a_settlement_wakes_those_who_wait_for_results(store: Store) -> None:
     """Once it is there to be read."""
     async with store.wakeups(finished=True) as results:
-        job_id = await put(store)
+        job_id = await enqueue_one(store)
         claimed = await claim_one(store)
-        await end(store, claimed.lease, Completed(b"1"))
-        assert await results.wait(SOON)
-        found = await state(store, job_id)
+        await settle_one(store, claimed.lease, Completed(b"1"))
+        assert await results.wait(HINT_TIMEOUT_SECONDS)
+        found = await get_state(store, job_id)
         assert found is not None
         assert found.final
 
 
 async def test_a_cancellation_wakes_those_who_wait_for_results(store: Store) -> None:
     """Every end is an end."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     async with store.wakeups(finished=True) as results:
         await store.cancel([job_id])
-        assert await results.wait(SOON)
+        assert await results.wait(HINT_TIMEOUT_SECONDS)
 
 
 async def test_requeue_and_resume_wake_workers(store: Store) -> None:
     """Whatever makes a job due is worth a hint."""
-    job_id = await put(store)
+    job_id = await enqueue_one(store)
     await store.cancel([job_id])
     async with store.wakeups(topics=["mail"]) as mail:
         await store.requeue([job_id])
-        assert await mail.wait(SOON)
+        assert await mail.wait(HINT_TIMEOUT_SECONDS)
     await claim_one(store)
     async with store.wakeups(topics=["mail"]) as mail:
         await store.take_back([job_id])
-        assert await mail.wait(SOON)
+        assert await mail.wait(HINT_TIMEOUT_SECONDS)
     await store.pause("mail", 2**60)
     async with store.wakeups(topics=["mail"]) as mail:
         await store.pause("mail", None)
-        assert await mail.wait(SOON)
+        assert await mail.wait(HINT_TIMEOUT_SECONDS)
 
 
 async def test_a_nudge_from_another_thread_ends_the_wait(store: Store) -> None:
@@ -155,7 +164,7 @@ async def test_a_nudge_from_another_thread_ends_the_wait(store: Store) -> None:
     async with store.wakeups() as wakeups:
         wakeups.nudge()
         assert await wakeups.wait(0)
-        waiting = asyncio.ensure_future(wakeups.wait(SOON))
+        waiting = asyncio.ensure_future(wakeups.wait(HINT_TIMEOUT_SECONDS))
         await asyncio.sleep(0)
         thread = threading.Thread(target=wakeups.nudge)
         thread.start()
@@ -169,11 +178,11 @@ async def test_a_sibling_on_another_thread_wakes_this_one(store: Store) -> None:
     async def elsewhere() -> None:
         sibling = store.sibling()
         await sibling.open()
-        await put(sibling, "mail")
+        await enqueue_one(sibling, "mail")
         await sibling.close()
 
     async with store.wakeups(topics=["mail"]) as mail:
-        waiting = asyncio.ensure_future(mail.wait(SOON))
+        waiting = asyncio.ensure_future(mail.wait(HINT_TIMEOUT_SECONDS))
         await asyncio.to_thread(asyncio.run, elsewhere())
         assert await waiting
 
@@ -184,10 +193,10 @@ async def test_a_pause_that_is_made_shorter_is_told_to_those_who_wait(
     """They would sleep until the end of the longer one."""
     await store.pause("mail", clock.now() + 600_000_000)
     async with store.wakeups(topics=["mail"]) as wakeups:
-        while await wakeups.wait(NOT_NOW):
+        while await wakeups.wait(NO_HINT_SECONDS):
             pass
         await store.pause("mail", clock.now() + 1_000_000)
-        assert await wakeups.wait(SOON)
+        assert await wakeups.wait(HINT_TIMEOUT_SECONDS)
 
 
 """Seconds a hint may take before the test gives up; it comes within milliseconds."""
@@ -199,7 +208,7 @@ async def test_a_pause_that_is_made_shorter_is_told_to_those_who_wait(
 async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> None:
     """However it came: nobody has to poll for a slot."""
     await store.set_limits(TOPIC, TopicLimits(ordered=True))
-    first, second, _ = await put_many(store, 3, limit_key="a")
+    first, second, _ = await enqueue_many(store, 3, limit_key="a")
     running = await claim_one(store)
     assert running.lease.job_id == first
     async with store.wakeups(topics=[TOPIC]) as wakeups:
@@ -207,11 +216,11 @@ async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> No
             pass
         match ending:
             case "completed":
-                await end(store, running.lease, Completed())
+                await settle_one(store, running.lease, Completed())
             case "failed":
-                await end(store, running.lease, Failed(BOOM))
+                await settle_one(store, running.lease, Failed(BOOM))
             case "snoozed":
-                await end(store, running.lease, Released(60.0))
+                await settle_one(store, running.lease, Released(60.0))
             case "cancelled":
                 await store.cancel([second])
             case "deleted":
@@ -220,21 +229,21 @@ async def test_room_is_hinted_to_those_who_wait(store: Store, ending: str) -> No
                 await store.set_limits(TOPIC, TopicLimits(key_concurrency=2))
             case "removed":
                 await store.set_limits(TOPIC, None)
-        assert await wakeups.wait(SOON)
+        assert await wakeups.wait(HINT_TIMEOUT_SECONDS)
 
 
 async def test_others_are_told_of_room_that_nobody_here_takes(store: Store) -> None:
     """Whoever ended the job may be leaving."""
     await store.set_limits(TOPIC, TopicLimits(concurrency=1))
-    await put_many(store, 2)
+    await enqueue_many(store, 2)
     running = await claim_one(store)
-    async with waiting_elsewhere(store) as wakeups:
-        await end(store, running.lease, Completed())
-        assert await wakeups.wait(SOON)
+    async with other_process_wakeups(store) as wakeups:
+        await settle_one(store, running.lease, Completed())
+        assert await wakeups.wait(HINT_TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
-async def waiting_elsewhere(store: Store) -> AsyncIterator[Wakeups]:
+async def other_process_wakeups(store: Store) -> AsyncIterator[Wakeups]:
     """Somebody with another handle, who has heard of everything so far."""
     elsewhere = store.sibling()
     await elsewhere.open()

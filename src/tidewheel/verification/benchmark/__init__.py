@@ -1,14 +1,19 @@
 """What a store can do on this machine: a minute of measuring, in a place of its own beside the real jobs."""
 
-from tidewheel.verification.benchmark.report import Figure, Figures, Measurement, concerns
-from tidewheel.verification.benchmark.run import LONGEST_SECONDS, SHORTEST_SECONDS, measure
+from tidewheel.verification.benchmark.report import (
+    BenchmarkReport,
+    Measurement,
+    MeasurementResult,
+    find_warnings,
+)
+from tidewheel.verification.benchmark.run import MAX_SECONDS, MIN_SECONDS, run_benchmark
 
 __all__ = [
-    "LONGEST_SECONDS",
-    "SHORTEST_SECONDS",
-    "Figure",
-    "Figures",
+    "MAX_SECONDS",
+    "MIN_SECONDS",
+    "BenchmarkReport",
     "Measurement",
-    "concerns",
-    "measure",
+    "MeasurementResult",
+    "find_warnings",
+    "run_benchmark",
 ]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tidewheel.admin.reports.findings import said
-from tidewheel.stores import Ground
+from tidewheel.admin.reports.findings import describe_health_finding
+from tidewheel.stores import DatabaseProfile
 
 
 class Measurement(StrEnum):
@@ -29,7 +29,7 @@ class Measurement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MeasurementResult:
     """One measurement: so many in so many seconds and, where each was timed, how long one took."""
 
     count: int
@@ -41,11 +41,11 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class BenchmarkReport:
     """A whole run, with what is needed to compare it with another one."""
 
-    ground: Ground
-    figures: Mapping[Measurement, Figure]
+    ground: DatabaseProfile
+    results: Mapping[Measurement, MeasurementResult]
     payload_bytes: int
     callers: int
     batch: int
@@ -55,18 +55,20 @@ class Figures:
     cores: int
 
 
-def rate(count: int, seconds: float) -> Figure:
+def make_rate_result(count: int, seconds: float) -> MeasurementResult:
     """Jobs in a stretch of time."""
-    return Figure(count, seconds, jobs_per_second=count / seconds if seconds > 0 else None)
+    return MeasurementResult(count, seconds, jobs_per_second=count / seconds if seconds > 0 else None)
 
 
-def timed(times: Sequence[float], seconds: float, *, with_rate: bool) -> Figure:
+def make_latency_result(times: Sequence[float], seconds: float, *, with_rate: bool) -> MeasurementResult:
     """Calls that were timed one by one; without a rate where they were held back, or are no jobs."""
     jobs_per_second = len(times) / seconds if with_rate and seconds > 0 else None
     if not times:
-        return Figure(0, seconds, jobs_per_second=jobs_per_second)
+        return MeasurementResult(0, seconds, jobs_per_second=jobs_per_second)
     ordered = sorted(times)
-    return Figure(len(times), seconds, quantile(ordered, 0.5), quantile(ordered, 0.99), jobs_per_second)
+    return MeasurementResult(
+        len(times), seconds, quantile(ordered, 0.5), quantile(ordered, 0.99), jobs_per_second
+    )
 
 
 def quantile(ordered: Sequence[float], part: float) -> float:
@@ -80,9 +82,9 @@ BUSY_SHARE: Final = 0.75
 """Of the processors, wanted in the minute before the run."""
 
 
-def concerns(run: Figures) -> list[str]:
+def find_warnings(run: BenchmarkReport) -> list[str]:
     """The store's own doubts first, then what the figures say."""
-    found = [said(doubt).sentence for doubt in run.ground.doubts]
+    found = [describe_health_finding(doubt).sentence for doubt in run.ground.health_findings]
     round_trip = _p50(run, Measurement.ROUND_TRIP)
     commit = _p50(run, Measurement.COMMIT)
     if round_trip is not None and round_trip > SLOW_ROUND_TRIP_SECONDS:
@@ -106,6 +108,6 @@ def concerns(run: Figures) -> list[str]:
     return found
 
 
-def _p50(run: Figures, measurement: Measurement) -> float | None:
-    figure = run.figures.get(measurement)
+def _p50(run: BenchmarkReport, measurement: Measurement) -> float | None:
+    figure = run.results.get(measurement)
     return None if figure is None else figure.p50_seconds

@@ -7,21 +7,28 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidewheel.errors import InvalidInput
-from tidewheel.stores import Scratch, make_scratch
-from tidewheel.verification.benchmark.measurements import BATCH, CALLERS, MEASURES, Course, Stretch, Watcher
-from tidewheel.verification.benchmark.report import Figure, Figures, Measurement
+from tidewheel.stores import TemporaryStore, make_temporary_store
+from tidewheel.verification.benchmark.measurements import (
+    BATCH_JOBS,
+    CALLERS,
+    MEASUREMENTS,
+    MeasurementSetup,
+    MeasurementTimer,
+    ProgressCallback,
+)
+from tidewheel.verification.benchmark.report import BenchmarkReport, Measurement, MeasurementResult
 from tidewheel.verification.benchmark.workload import (
     CONCURRENCY,
-    LARGEST_PAYLOAD,
-    SMALLEST_PAYLOAD,
+    MAX_PAYLOAD_BYTES,
+    MIN_PAYLOAD_BYTES,
     make_bench_app,
     make_text,
 )
 
-SHORTEST_SECONDS: Final = 1.0
-LONGEST_SECONDS: Final = 600.0
+MIN_SECONDS: Final = 1.0
+MAX_SECONDS: Final = 600.0
 
-SHARES: Final[Mapping[Measurement, float]] = {
+TIME_SHARES: Final[Mapping[Measurement, float]] = {
     Measurement.ROUND_TRIP: 0.02,
     Measurement.COMMIT: 0.05,
     Measurement.PICK_UP: 0.15,
@@ -35,28 +42,28 @@ SHARES: Final[Mapping[Measurement, float]] = {
 what the drain has to do."""
 
 
-async def measure(
+async def run_benchmark(
     url: str,
     *,
     seconds: float,
     payload_bytes: int,
     poll_interval: float,
     begun: Callable[[str], None],
-    watch: Watcher,
-) -> Figures:
+    watch: ProgressCallback,
+) -> BenchmarkReport:
     """Measure beside the store that ``url`` names; ``begun`` is told where. Nothing is left behind."""
-    _check("seconds", seconds, SHORTEST_SECONDS, LONGEST_SECONDS)
-    _check("payload", payload_bytes, SMALLEST_PAYLOAD, LARGEST_PAYLOAD)
+    _check("seconds", seconds, MIN_SECONDS, MAX_SECONDS)
+    _check("payload", payload_bytes, MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES)
     load = _load()
-    async with make_scratch(url) as scratch:
-        begun(scratch.place)
+    async with make_temporary_store(url) as scratch:
+        begun(scratch.location)
         figures = await _run(scratch, seconds, payload_bytes, poll_interval, watch)
-        return Figures(
-            ground=scratch.ground,
-            figures=figures,
+        return BenchmarkReport(
+            ground=scratch.profile,
+            results=figures,
             payload_bytes=payload_bytes,
             callers=CALLERS,
-            batch=BATCH,
+            batch=BATCH_JOBS,
             concurrency=CONCURRENCY,
             poll_interval=poll_interval,
             load=load,
@@ -65,16 +72,16 @@ async def measure(
 
 
 async def _run(
-    scratch: Scratch, seconds: float, payload_bytes: int, poll_interval: float, watch: Watcher
-) -> dict[Measurement, Figure]:
+    scratch: TemporaryStore, seconds: float, payload_bytes: int, poll_interval: float, watch: ProgressCallback
+) -> dict[Measurement, MeasurementResult]:
     bench = make_bench_app(scratch.url, poll_interval)
-    figures: dict[Measurement, Figure] = {}
+    figures: dict[Measurement, MeasurementResult] = {}
     before = 0.0  # seconds of the run that belong to measurements already taken
     async with bench.app:
-        course = Course(bench, scratch, make_text(payload_bytes), payload_bytes)
-        for measurement, share in SHARES.items():
-            stretch = Stretch(seconds * share, measurement, before, watch)
-            figure = await MEASURES[measurement](course, stretch)
+        course = MeasurementSetup(bench, scratch, make_text(payload_bytes), payload_bytes)
+        for measurement, share in TIME_SHARES.items():
+            stretch = MeasurementTimer(seconds * share, measurement, before, watch)
+            figure = await MEASUREMENTS[measurement](course, stretch)
             if figure is not None:
                 figures[measurement] = figure
             before += seconds * share

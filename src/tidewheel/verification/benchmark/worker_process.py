@@ -20,13 +20,13 @@ from typing import IO, Any, Final
 from tidewheel.client.job_handle import Job
 from tidewheel.errors import ConfigurationError, ResultTimeout, StoreError
 from tidewheel.verification.benchmark.workload import BenchApp, make_bench_app
-from tidewheel.verification.stdin_control import read_orders, when_called_off
+from tidewheel.verification.stdin_control import call_when_parent_exits, read_instructions
 
-START_SECONDS: Final = 30.0
+START_TIMEOUT_SECONDS: Final = 30.0
 """How long an interpreter may take to start, open the store and run its first job."""
-STOP_SECONDS: Final = 5.0
+STOP_TIMEOUT_SECONDS: Final = 5.0
 """How long it may take to stop, before it is killed."""
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """How often to look whether it has died."""
 
 _PROGRAM: Final = (
@@ -37,9 +37,9 @@ _PROGRAM: Final = (
 
 
 @contextlib.asynccontextmanager
-async def worker_beside(bench: BenchApp, topic: str, first: Job[Any]) -> AsyncIterator[None]:
+async def worker_in_process(bench: BenchApp, topic: str, first: Job[Any]) -> AsyncIterator[None]:
     """A worker on the same store elsewhere, at work: it has run the job ``first``, which is on its topic."""
-    process = _Process(bench, topic)  # on no thread: cancelled meanwhile, nobody would know of it
+    process = _WorkerProcess(bench, topic)  # on no thread: cancelled meanwhile, nobody would know of it
     try:
         await process.wait_for(first)
         yield
@@ -49,7 +49,7 @@ async def worker_beside(bench: BenchApp, topic: str, first: Job[Any]) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def worker_here(bench: BenchApp, topic: str) -> AsyncIterator[None]:
+async def worker_on_loop(bench: BenchApp, topic: str) -> AsyncIterator[None]:
     """A worker on this event loop, for a store that no other process can reach."""
     worker = bench.app.worker(topics=[topic], handle_signals=False)
     working = asyncio.create_task(worker.run())
@@ -60,7 +60,7 @@ async def worker_here(bench: BenchApp, topic: str) -> AsyncIterator[None]:
         await working
 
 
-class _Process:
+class _WorkerProcess:
     def __init__(self, bench: BenchApp, topic: str) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
             raise ConfigurationError(
@@ -79,13 +79,13 @@ class _Process:
             options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
         else:
             options["process_group"] = 0
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._log_file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter
             # -P: nothing is imported from the working directory.
             [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[3])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=self._said,
+            stderr=self._log_file,
             **options,
         )
         assert self._popen.stdin is not None  # noqa: S101 - asked for above
@@ -96,26 +96,27 @@ class _Process:
     async def wait_for(self, first: Job[Any]) -> None:
         """Until it has run this job; raises what kept it from doing so."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + START_SECONDS
+        deadline = loop.time() + START_TIMEOUT_SECONDS
         while True:
             try:
-                await first.result(timeout=LOOK_SECONDS)
+                await first.result(timeout=POLL_SECONDS)
             except ResultTimeout:
                 code = self._popen.poll()
                 if code is not None:
                     raise StoreError(
-                        f"the benchmark's worker ended with code {code}: {self._words()}"
+                        f"the benchmark's worker ended with code {code}: {self._log_tail()}"
                     ) from None
                 if loop.time() > deadline:
                     raise StoreError(
-                        f"the benchmark's worker ran no job within {START_SECONDS:g} s: {self._words()}"
+                        f"the benchmark's worker ran no job within {START_TIMEOUT_SECONDS:g} s: "
+                        f"{self._log_tail()}"
                     ) from None
             else:
                 return
 
-    def _words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+    def _log_tail(self) -> str:
+        self._log_file.seek(0)
+        lines = self._log_file.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def stop(self) -> None:
@@ -123,16 +124,16 @@ class _Process:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
         try:
-            self._popen.wait(STOP_SECONDS)
+            self._popen.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
-        self._said.close()
+        self._log_file.close()
 
 
 def main() -> None:
     """Read the orders, work until called off."""
-    orders = read_orders()
+    orders = read_instructions()
     if orders is not None:
         asyncio.run(_work(orders))
 
@@ -141,5 +142,5 @@ async def _work(orders: dict[str, Any]) -> None:
     bench = make_bench_app(orders["url"], orders["poll_interval"])
     async with bench.app as app:
         worker = app.worker(topics=[orders["topic"]], handle_signals=False)
-        when_called_off(lambda: worker.stop(now=True))
+        call_when_parent_exits(lambda: worker.stop(now=True))
         await worker.run()

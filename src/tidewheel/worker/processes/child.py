@@ -24,25 +24,25 @@ from typing import TYPE_CHECKING, Any
 
 from tidewheel.errors import ConfigurationError
 from tidewheel.tasks import task_location
-from tidewheel.tasks.registration import Declaring
+from tidewheel.tasks.registration import TaskRegistration
 from tidewheel.tasks.task import Task
-from tidewheel.tasks.task_location import MAIN, MAIN_AGAIN, Main, Place
+from tidewheel.tasks.task_location import MAIN, SPAWNED_MAIN, MainModule, TaskLocation
 from tidewheel.worker import outcomes
 from tidewheel.worker.processes import log_records
-from tidewheel.worker.processes.job_run import JobRun, Loops
-from tidewheel.worker.processes.memory_limit import limit_of_platform
+from tidewheel.worker.processes.job_run import ChildEventLoops, ChildJobRun
+from tidewheel.worker.processes.memory_limit import make_memory_limit
 from tidewheel.worker.processes.messages import (
-    OUT_OF_MEMORY,
-    Answer,
-    Channel,
-    Leave,
+    OUT_OF_MEMORY_EXIT_CODE,
+    ChildChannel,
+    Exit,
     Load,
     Loaded,
     Prepare,
-    Run,
+    Reply,
+    RunJob,
     ShuttingDown,
     Started,
-    Stop,
+    StopHandler,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _GUARD = (
 )
 
 
-def find_task(place: Place, store_url: str) -> Task[..., Any]:
+def find_task(place: TaskLocation, store_url: str) -> Task[..., Any]:
     """The task, after importing what registers it."""
     importlib.invalidate_caches()  # a module may have been written since this process started
     if place.main is not None:
@@ -62,54 +62,54 @@ def find_task(place: Place, store_url: str) -> Task[..., Any]:
     for name in place.modules:
         importlib.import_module(name)
     found = getattr(sys.modules[place.modules[-1]], place.attribute, None)
-    task = found.registry.tasks.get(place.task) if isinstance(found, Declaring) else found
+    task = found.registry.tasks.get(place.task) if isinstance(found, TaskRegistration) else found
     if not isinstance(task, Task) or task.name != place.task:
         raise ConfigurationError(
             f"importing {place.modules[-1]} did not register task {place.task!r} as it did in the worker; "
             "register it at the top level of that module, not in code that runs later"
         )
-    _keep_out(task.app, store_url)
+    _refuse_other_store(task.app, store_url)
     return task
 
 
-def import_main(main: Main) -> None:
+def import_main(main: MainModule) -> None:
     """The program's main module under another name, so that what it guards by its name does not run."""
-    if MAIN_AGAIN in sys.modules:
+    if SPAWNED_MAIN in sys.modules:
         return
-    module = ModuleType(MAIN_AGAIN)
+    module = ModuleType(SPAWNED_MAIN)
     module.__file__ = main.path
     module.__package__ = main.package
     if main.package:
         importlib.import_module(main.package)  # for relative imports
     before = sys.modules[MAIN]
-    sys.modules[MAIN_AGAIN] = sys.modules[MAIN] = module
-    task_location.unopenable = _GUARD
+    sys.modules[SPAWNED_MAIN] = sys.modules[MAIN] = module
+    task_location.cannot_open_reason = _GUARD
     try:
-        loader = SourceFileLoader(MAIN_AGAIN, main.path)
+        loader = SourceFileLoader(SPAWNED_MAIN, main.path)
         # Not exec_module: that would leave byte code of a script beside it.
         exec(loader.source_to_code(loader.get_data(main.path), main.path), module.__dict__)  # noqa: S102
     except BaseException:
         sys.modules[MAIN] = before
-        del sys.modules[MAIN_AGAIN]
+        del sys.modules[SPAWNED_MAIN]
         raise
     finally:
-        task_location.unopenable = None
+        task_location.cannot_open_reason = None
 
 
-def _keep_out(app: Tidewheel, store_url: str) -> None:
+def _refuse_other_store(app: Tidewheel, store_url: str) -> None:
     """A handler that enqueues must reach the worker's store or none: never, say, the real one from a test."""
     if store_url.startswith("memory:"):
-        app.unopenable = (
+        app.cannot_open_reason = (
             "this app's store is in the memory of the worker, which the process of a task with "
             'isolation="process" cannot reach; use a database, or run the worker with isolate=False'
         )
     elif store_url != app.url:
-        app.unopenable = (
+        app.cannot_open_reason = (
             "this app's worker runs on another store than the app has in the process of a task with "
             'isolation="process"; give both the same URL, or run the worker with isolate=False'
         )
     else:
-        app.unopenable = None
+        app.cannot_open_reason = None
 
 
 OOM_SCORE = 500
@@ -126,28 +126,28 @@ def main() -> None:
         faulthandler.enable(crash, all_threads=False)
     else:
         faulthandler.enable()
-    _end_with(parent)
+    _die_with_parent(parent)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a handler printed is not lost when it is killed
-    Child(Channel(connection)).serve()
+    Child(ChildChannel(connection)).serve()
 
 
 class Child:
     """Takes jobs one by one."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChildChannel) -> None:
         self._channel = channel
-        self._tasks: dict[Place, Task[..., Any]] = {}
-        self._loops = Loops()
-        self._memory = limit_of_platform()
-        self._work: queue.SimpleQueue[Prepare | Load | JobRun | None] = queue.SimpleQueue()
-        self._job: JobRun | None = None
+        self._tasks: dict[TaskLocation, Task[..., Any]] = {}
+        self._loops = ChildEventLoops()
+        self._memory = make_memory_limit()
+        self._work: queue.SimpleQueue[Prepare | Load | ChildJobRun | None] = queue.SimpleQueue()
+        self._job: ChildJobRun | None = None
         self._log_levels: dict[str, int] = {}
 
     def serve(self) -> None:
         """Work until told to leave. On the main thread."""
-        self._listen_to_signals()
+        self._install_signal_handlers()
         threading.Thread(target=self._receive, name="tidewheel-receive", daemon=True).start()
         while (message := self._work.get()) is not None:
             match message:
@@ -155,10 +155,10 @@ class Child:
                     sys.path[:] = map(os.fsdecode, message.path)
                     sys.argv[:] = map(os.fsdecode, message.arguments)
                     self._log_levels = message.log_levels
-                    log_records.set_up(self._channel, self._log_levels)
+                    log_records.install_forwarder(self._channel, self._log_levels)
                 case Load():
                     self._channel.send(self._load(message))
-                case JobRun():
+                case ChildJobRun():
                     self._run(message)
                     del message  # its job's memory goes before the next one comes
         self._loops.close()
@@ -167,23 +167,23 @@ class Child:
         try:
             self._tasks[message.place] = find_task(message.place, message.store_url)
         except BaseException as error:  # a module may do anything when it is imported, leaving included
-            why = outcomes.describe(error)
+            why = outcomes.describe_exception(error)
             return Loaded(replace(why, message=f"the task could not be imported: {why.message}"))
         finally:
-            log_records.set_up(self._channel, self._log_levels)
+            log_records.install_forwarder(self._channel, self._log_levels)
         return Loaded()
 
-    def _run(self, job: JobRun) -> None:
+    def _run(self, job: ChildJobRun) -> None:
         self._channel.send(Started())
         try:
             ended = job.run()
         except MemoryError:
-            os._exit(OUT_OF_MEMORY)  # not even enough left to describe it
+            os._exit(OUT_OF_MEMORY_EXIT_CODE)  # not even enough left to describe it
         self._job = None
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or replaced by whatever
                 stream.flush()
-        self._listen_to_signals()  # a handler may have put its own in place
+        self._install_signal_handlers()  # a handler may have put its own in place
         self._channel.send(ended)
 
     # -- beside the main thread ---------------------------------------------------------------------------
@@ -194,39 +194,39 @@ class Child:
                 match message:
                     case Prepare() | Load():
                         self._work.put(message)
-                    case Run():
+                    case RunJob():
                         # Made here, so that it can be told to stop before it has begun.
                         task = self._tasks[message.place]
-                        job = JobRun(message, task, self._channel, self._loops, self._memory)
+                        job = ChildJobRun(message, task, self._channel, self._loops, self._memory)
                         self._job = job
                         self._work.put(job)
                         del job, message
-                    case Leave():
+                    case Exit():
                         self._work.put(None)
                         return
                     case _:
-                        self._tell(message)
+                        self._send(message)
         except MemoryError:
-            os._exit(OUT_OF_MEMORY)
+            os._exit(OUT_OF_MEMORY_EXIT_CODE)
         except BaseException:
-            _die()  # the connection broke, or makes no sense
-        _die()
+            _kill_group()  # the connection broke, or makes no sense
+        _kill_group()
 
-    def _tell(self, message: Answer | Stop | ShuttingDown) -> None:
+    def _send(self, message: Reply | StopHandler | ShuttingDown) -> None:
         job = self._job
         if job is None:
             return
         match message:
-            case Answer():
-                job.answer(message)
-            case Stop():
+            case Reply():
+                job.receive_reply(message)
+            case StopHandler():
                 job.stop(requested=message.requested)
             case ShuttingDown():
                 job.shutting_down = True
 
-    def _listen_to_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         # Functions, not SIG_IGN: programs that a handler starts would inherit that.
-        signal.signal(signal.SIGINT, _leave_it_to_the_worker)
+        signal.signal(signal.SIGINT, _ignore_interrupt)
         signal.signal(signal.SIGTERM, self._interrupt)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal wants it
@@ -234,7 +234,7 @@ class Child:
             self._job.interrupt()
 
 
-def _leave_it_to_the_worker(number: int, frame: FrameType | None) -> None:
+def _ignore_interrupt(number: int, frame: FrameType | None) -> None:
     """Ctrl-C reaches everybody at the terminal; what it means for a job the worker says."""
 
 
@@ -247,7 +247,7 @@ def _connect(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def _end_with(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     """Not to outlive the worker, even while a handler holds the interpreter and no thread of ours runs."""
     if sys.platform == "linux":
         import ctypes
@@ -257,10 +257,10 @@ def _end_with(parent: int) -> None:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
             score.write(str(OOM_SCORE))  # refused where somebody has set a higher one
     if sys.platform != "win32" and os.getppid() != parent:
-        _die()
+        _kill_group()
 
 
-def _die() -> None:
+def _kill_group() -> None:
     """The worker is gone: so is this, with everything it started."""
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)

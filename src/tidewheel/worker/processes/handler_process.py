@@ -22,29 +22,29 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from tidewheel.errors import ConfigurationError, StoreError
-from tidewheel.tasks.task_location import Place
-from tidewheel.worker.active_jobs import Stop
-from tidewheel.worker.async_waits import look_at
-from tidewheel.worker.outcomes import MAX_TRACEBACK
+from tidewheel.tasks.task_location import TaskLocation
+from tidewheel.worker.active_jobs import StopReason
+from tidewheel.worker.async_waits import retrieve_exception
+from tidewheel.worker.outcomes import MAX_TRACEBACK_LENGTH
 from tidewheel.worker.processes import log_records, messages
 from tidewheel.worker.processes.messages import (
-    Answer,
-    AskedForSteps,
-    Asking,
+    ChildRequest,
     Ended,
-    Frames,
+    Exit,
+    FrameDecoder,
     FromProcess,
-    Leave,
     Load,
     Loaded,
     Logged,
     Prepare,
+    Reply,
     Reported,
-    Run,
+    RunJob,
     Started,
+    StepsRequested,
     ToProcess,
-    Unreadable,
-    frame,
+    UnreadableMessage,
+    encode_frame,
 )
 
 _PROGRAM: Final = (
@@ -103,20 +103,24 @@ def _start_on_windows(
     return popen, -1
 
 
-PATIENCE: Final = {Stop.CANCEL: (2.0, 1.0), Stop.TIMEOUT: (2.0, 1.0), Stop.SHUTDOWN: (0.3, 0.4)}
+STOP_GRACE_SECONDS: Final = {
+    StopReason.CANCEL: (2.0, 1.0),
+    StopReason.TIMEOUT: (2.0, 1.0),
+    StopReason.SHUTDOWN: (0.3, 0.4),
+}
 """Seconds a handler has to obey before SIGTERM interrupts it, and then to clean up before it is killed. At a
 worker's end they are few: there handlers were given time before."""
-LEAVE_SECONDS: Final = 2.0
+EXIT_GRACE_SECONDS: Final = 2.0
 """How long a process that is not needed any more may take to end."""
-EXIT_SECONDS: Final = 1.0
+REAP_TIMEOUT_SECONDS: Final = 1.0
 """How long a process that has closed its end of the socket may take to end."""
 
 _log = logging.getLogger("tidewheel.worker")
 
-Answering = Callable[[Asking], Awaitable[Answer]]
+ReplyToChild = Callable[[ChildRequest], Awaitable[Reply]]
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """The process ended before it was done."""
 
     def __init__(self, pid: int, code: int, crash: str, fault: str | None) -> None:
@@ -134,31 +138,31 @@ class Died(Exception):
         super().__init__(f"the process of this handler ({pid}) {how}")
 
 
-class Process(asyncio.Protocol):
+class HandlerProcess(asyncio.Protocol):
     """One interpreter that runs handlers, one at a time."""
 
     def __init__(self, popen: subprocess.Popen[bytes], crash: int, loop: asyncio.AbstractEventLoop) -> None:
         self.pid = popen.pid
-        self.loaded: set[Place] = set()
+        self.loaded: set[TaskLocation] = set()
         self.jobs = 0
         self.started = False  # the job it was given last has arrived there
-        self.told_to_stop = False
-        self.leaving = False
-        self.gone: asyncio.Future[Died] = loop.create_future()
+        self.stop_requested = False
+        self.exiting = False
+        self.exited: asyncio.Future[ProcessDied] = loop.create_future()
         self._popen = popen
         self._reaping = False
         self._crash = crash
         self._loop = loop
         self._transport: asyncio.WriteTransport | None = None
-        self._frames = Frames(FromProcess)
+        self._frames = FrameDecoder(FromProcess)
         self._answer: asyncio.Future[Any] | None = None  # to what was asked last: Loaded or Ended
-        self._answering: Answering | None = None
+        self._answering: ReplyToChild | None = None
         self._fault: str | None = None  # why it had to be killed, when nobody asked for that
         self._timers: list[asyncio.TimerHandle] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def start(cls, loop: asyncio.AbstractEventLoop) -> Process:
+    async def start(cls, loop: asyncio.AbstractEventLoop) -> HandlerProcess:
         """A fresh interpreter, as like to this one as can be; ``OSError`` when there is none to be had."""
         ours, theirs = socket.socketpair()
         try:
@@ -178,7 +182,7 @@ class Process(asyncio.Protocol):
             process.connection_lost(None)
             raise
         path, arguments = ([os.fsencode(str(item)) for item in items] for items in (sys.path, sys.argv))
-        process.send(Prepare(path, arguments, log_records.levels()))
+        process.send(Prepare(path, arguments, log_records.logger_levels()))
         return process
 
     # -- work ---------------------------------------------------------------------------------------------
@@ -187,15 +191,15 @@ class Process(asyncio.Protocol):
     def alive(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and not self._exited()
 
-    async def load(self, place: Place, store_url: str) -> Loaded:
-        """Have a task imported; ``Died`` when the process does not survive it."""
+    async def load(self, place: TaskLocation, store_url: str) -> Loaded:
+        """Have a task imported; ``ProcessDied`` when the process does not survive it."""
         loaded: Loaded = await self._ask(Load(place, store_url))
         if loaded.error is None:
             self.loaded.add(place)
         return loaded
 
-    def run(self, message: Run, answering: Answering) -> asyncio.Future[Ended]:
-        """Start a job. The answer comes when its handler has ended, or is ``Died``."""
+    def run(self, message: RunJob, answering: ReplyToChild) -> asyncio.Future[Ended]:
+        """Start a job. The answer comes when its handler has ended, or is ``ProcessDied``."""
         self._answering = answering
         self.jobs += 1
         self.started = False
@@ -203,36 +207,36 @@ class Process(asyncio.Protocol):
 
     def _ask(self, message: ToProcess) -> asyncio.Future[Any]:
         answer = self._answer = self._loop.create_future()
-        answer.add_done_callback(look_at)
-        if self.gone.done():
-            answer.set_exception(self.gone.result())
+        answer.add_done_callback(retrieve_exception)
+        if self.exited.done():
+            answer.set_exception(self.exited.result())
         else:
             self.send(message)
         return answer
 
     def send(self, message: ToProcess) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(message))
+            self._transport.write(encode_frame(message))
 
     # -- its end ------------------------------------------------------------------------------------------
 
-    def stop(self, why: Stop) -> None:
+    def stop(self, why: StopReason) -> None:
         """End the handler: politely, then firmly. The process is not to be used afterwards."""
-        if why is Stop.LOST:
+        if why is StopReason.LOST:
             self.kill()  # somebody else may be running this job already
             return
-        if not self.told_to_stop:
-            self.told_to_stop = True
-            self.send(messages.Stop(requested=why is Stop.CANCEL))
-        obey, clean_up = PATIENCE[why]
+        if not self.stop_requested:
+            self.stop_requested = True
+            self.send(messages.StopHandler(requested=why is StopReason.CANCEL))
+        obey, clean_up = STOP_GRACE_SECONDS[why]
         self._timers.append(self._loop.call_later(obey, self._terminate))
         self._timers.append(self._loop.call_later(obey + clean_up, self.kill))
 
-    def leave(self) -> None:
+    def request_exit(self) -> None:
         """Not needed any more."""
-        self.leaving = True
-        self.send(Leave())
-        self._timers.append(self._loop.call_later(LEAVE_SECONDS, self.kill))
+        self.exiting = True
+        self.send(Exit())
+        self._timers.append(self._loop.call_later(EXIT_GRACE_SECONDS, self.kill))
 
     def _terminate(self) -> None:
         self._signal(signal.SIGTERM)
@@ -243,7 +247,7 @@ class Process(asyncio.Protocol):
         self._signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.gone.done():
+        if self.exited.done():
             return
         if sys.platform == "win32":
             self._popen.terminate()  # the only way to end one there
@@ -252,7 +256,7 @@ class Process(asyncio.Protocol):
                 os.kill(self.pid, number)  # not by Popen, which would reap it on the way
 
     def _kill_group(self) -> None:
-        if sys.platform != "win32" and not self.gone.done():
+        if sys.platform != "win32" and not self.exited.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody left
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -277,8 +281,8 @@ class Process(asyncio.Protocol):
         code = self._popen.wait()
         for timer in self._timers:
             timer.cancel()
-        died = Died(self.pid, code, self._take_crash(), self._fault)
-        self.gone.set_result(died)
+        died = ProcessDied(self.pid, code, self._take_crash(), self._fault)
+        self.exited.set_result(died)
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(died)
 
@@ -290,10 +294,10 @@ class Process(asyncio.Protocol):
         text = b""
         # Not blocking: something that the process started may hold the other end open.
         with contextlib.suppress(BlockingIOError):
-            while len(text) < MAX_TRACEBACK and (piece := os.read(crash, MAX_TRACEBACK)):
+            while len(text) < MAX_TRACEBACK_LENGTH and (piece := os.read(crash, MAX_TRACEBACK_LENGTH)):
                 text += piece
         os.close(crash)
-        return text[:MAX_TRACEBACK].decode("utf-8", "replace").replace("\x00", "")
+        return text[:MAX_TRACEBACK_LENGTH].decode("utf-8", "replace").replace("\x00", "")
 
     # -- what asyncio calls -------------------------------------------------------------------------------
 
@@ -304,7 +308,7 @@ class Process(asyncio.Protocol):
         try:
             for message in self._frames.feed(data):
                 self._received(message)
-        except Unreadable as error:
+        except UnreadableMessage as error:
             _log.error("process %d sent what cannot be read and is killed: %s", self.pid, error)
             self._fault = "sent something unreadable"
             self.kill()
@@ -312,29 +316,29 @@ class Process(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - how does not matter
         if not self._reaping:  # a start that is cancelled calls this, and so may asyncio
             self._reaping = True
-            self._reap(self._loop.time() + EXIT_SECONDS)
+            self._reap(self._loop.time() + REAP_TIMEOUT_SECONDS)
 
     def _received(self, message: FromProcess) -> None:
         match message:
-            case Reported() | AskedForSteps():
-                task = self._loop.create_task(self._pass_on(message))
+            case Reported() | StepsRequested():
+                task = self._loop.create_task(self._forward_request(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             case Started():
                 self.started = True
             case Logged():
-                log_records.pass_on(message.attributes)
+                log_records.log_forwarded_record(message.attributes)
             case _:
                 if self._answer is not None and not self._answer.done():
                     self._answer.set_result(message)
 
-    async def _pass_on(self, message: Asking) -> None:
-        answer = Answer(message.number)
+    async def _forward_request(self, message: ChildRequest) -> None:
+        answer = Reply(message.number)
         try:
             if self._answering is not None:
                 answer = await self._answering(message)
         except StoreError as error:
-            answer = Answer(message.number, error=str(error))
+            answer = Reply(message.number, error=str(error))
         self.send(answer)
 
 

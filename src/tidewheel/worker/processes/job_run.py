@@ -16,26 +16,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidewheel.core.model import Outcome, Report, StepRecord
-from tidewheel.core.security_context import adopt
+from tidewheel.core.security_context import act_as_job_owner
 from tidewheel.errors import StoreUnavailable, WrongState
 from tidewheel.tasks.context import Context
 from tidewheel.tasks.task import Task
 from tidewheel.worker import outcomes
-from tidewheel.worker.async_waits import look_at
+from tidewheel.worker.async_waits import retrieve_exception
 from tidewheel.worker.handler_calls import HandlerThreads
-from tidewheel.worker.processes.memory_limit import Limit
-from tidewheel.worker.processes.messages import Answer, AskedForSteps, Asking, Channel, Ended, Reported, Run
+from tidewheel.worker.processes.memory_limit import MemoryLimit
+from tidewheel.worker.processes.messages import (
+    ChildChannel,
+    ChildRequest,
+    Ended,
+    Reply,
+    Reported,
+    RunJob,
+    StepsRequested,
+)
 
 if TYPE_CHECKING:
     from tidewheel.app import Tidewheel
-    from tidewheel.stores.protocol import OpenTransaction
+    from tidewheel.stores.protocol import HandlerTransaction
 
 
-class Stopped(BaseException):
+class HandlerInterrupted(BaseException):
     """Raised inside a handler that was asked to stop and did not. It may clean up; then it is killed."""
 
 
-class Loops:
+class ChildEventLoops:
     """The event loops of this process, made when they are first needed."""
 
     def __init__(self) -> None:
@@ -49,39 +57,44 @@ class Loops:
             self._runner = asyncio.Runner()
         return self._runner
 
-    def beside(self) -> asyncio.AbstractEventLoop:
+    def side_loop(self) -> asyncio.AbstractEventLoop:
         """For what a plain function says through ``ctx.sync``, on a thread of its own."""
         if self._beside is None:
             self._beside = asyncio.new_event_loop()
             threading.Thread(target=self._beside.run_forever, name="tidewheel-context", daemon=True).start()
         return self._beside
 
-    def get_ready(self, task: Task[..., Any]) -> None:
+    def prepare(self, task: Task[..., Any]) -> None:
         """Have the loop that this task may use."""
         if task.is_async:
             self.runner().get_loop()
         elif task.signature.context is not None:
-            self.beside()
+            self.side_loop()
 
     def close(self) -> None:
         if self._runner is not None:
             self._runner.close()
 
 
-class JobRun:
-    """One job. Also what its context knows of the run (``tidewheel.tasks.context.Run``)."""
+class ChildJobRun:
+    """One job. Also what its context knows of the run (``tidewheel.tasks.context.RunControl``)."""
 
     _numbers = itertools.count(1)
 
     def __init__(
-        self, message: Run, task: Task[..., Any], channel: Channel, loops: Loops, memory: Limit
+        self,
+        message: RunJob,
+        task: Task[..., Any],
+        channel: ChildChannel,
+        loops: ChildEventLoops,
+        memory: MemoryLimit,
     ) -> None:
         self._message = message
         self._task = task
         self._channel = channel
         self._loops = loops
         self._memory = memory
-        self._waiting: dict[int, concurrent.futures.Future[Answer]] = {}
+        self._waiting: dict[int, concurrent.futures.Future[Reply]] = {}
         self._awaiting: asyncio.Task[Any] | None = None
         self._interruptible = False
         self._out_of_memory = False
@@ -97,15 +110,15 @@ class JobRun:
         """Call the handler."""
         limit = self._message.memory_limit
         outcome = self._outcome()
-        worn = limit is not None and (self._out_of_memory or self._memory.worn(limit))
+        worn = limit is not None and (self._out_of_memory or self._memory.needs_restart(limit))
         # A step's function that is still at work would be so beside the next job.
-        return Ended.of(outcome, worn=worn or self._on_threads > 0)
+        return Ended.from_outcome(outcome, worn=worn or self._on_threads > 0)
 
     def interrupt(self) -> None:
         """SIGTERM. Ours comes after a stop was asked; a service manager's is not meant for handlers."""
         if self._interruptible and self.cancelled:
             self._interruptible = False
-            raise Stopped("the handler was asked to stop and did not")
+            raise HandlerInterrupted("the handler was asked to stop and did not")
 
     def _outcome(self) -> Outcome | None:
         job, task, limit = self._message.job, self._task, self._message.memory_limit
@@ -117,7 +130,7 @@ class JobRun:
         if task.signature.context is not None:
             context = Context(job, self, checkpoint_limit=self._message.max_result_bytes)
         if limit is not None:
-            self._loops.get_ready(task)  # first: what they take is not the handler's
+            self._loops.prepare(task)  # first: what they take is not the handler's
             self._memory.set(limit)
         value, raised = self._call(context, args, kwargs)
         if raised is None:
@@ -127,7 +140,7 @@ class JobRun:
         if limit is not None and isinstance(raised, MemoryError):
             self._out_of_memory = True
             described = replace(
-                outcomes.describe(raised),
+                outcomes.describe_exception(raised),
                 code="memory_limit",
                 message=f"the handler needed more memory than its limit of {limit:,} bytes (memory_limit)",
             )
@@ -139,10 +152,10 @@ class JobRun:
     ) -> tuple[Any, BaseException | None]:
         """What the handler returned or raised; afterwards there is memory again."""
         variables = contextvars.copy_context()
-        variables.run(adopt, self._message.job)
-        variables.run(self._task.app.telemetry.taken_over, self._message.job)
+        variables.run(act_as_job_owner, self._message.job)
+        variables.run(self._task.app.telemetry.extract_context, self._message.job)
         try:
-            variables.run(self._task.app.registry.around.restore, self._message.job.headers)
+            variables.run(self._task.app.registry.middleware.restore_variables, self._message.job.headers)
             self._interruptible = True
             if self._task.is_async:
                 awaited = self._awaited(context, args, kwargs)
@@ -153,7 +166,7 @@ class JobRun:
         except BaseException as raised:
             self._interruptible = False
             value, error = None, raised
-        self._memory.lift()
+        self._memory.clear()
         return value, error
 
     async def _awaited(
@@ -179,7 +192,7 @@ class JobRun:
         if task is not None:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
-    def answer(self, answer: Answer) -> None:
+    def receive_reply(self, answer: Reply) -> None:
         """To a report; its sender may be gone."""
         waiting = self._waiting.pop(answer.number, None)
         if waiting is not None and waiting.set_running_or_notify_cancel():
@@ -189,7 +202,7 @@ class JobRun:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        return self._loops.beside()
+        return self._loops.side_loop()
 
     @property
     def lost(self) -> bool:
@@ -199,7 +212,7 @@ class JobRun:
     def app(self) -> Tidewheel:
         return self._task.app
 
-    async def begin(self) -> OpenTransaction:
+    async def begin_transaction(self) -> HandlerTransaction:
         raise WrongState(
             'ctx.transaction is not there for a handler with isolation="process": its process has no part in '
             "the store; do the statements in a task without isolation"
@@ -211,10 +224,10 @@ class JobRun:
         return (await self._ask(said)).accepted
 
     async def steps(self) -> tuple[StepRecord, ...] | None:
-        answer = await self._ask(AskedForSteps(next(self._numbers)))
+        answer = await self._ask(StepsRequested(next(self._numbers)))
         return answer.steps if answer.accepted else None
 
-    async def _ask(self, message: Asking) -> Answer:
+    async def _ask(self, message: ChildRequest) -> Reply:
         waiting = self._waiting[message.number] = concurrent.futures.Future()
         self._channel.send(message)
         answer = await asyncio.wrap_future(waiting)
@@ -222,7 +235,7 @@ class JobRun:
             raise StoreUnavailable(answer.error)
         return answer
 
-    async def on_thread(self, call: Callable[[], Any]) -> Any:
+    async def run_on_thread(self, call: Callable[[], Any]) -> Any:
         self._on_threads += 1
         thread = self._loops.threads.run(call)
         thread.add_done_callback(self._off_thread)
@@ -231,4 +244,4 @@ class JobRun:
 
     def _off_thread(self, thread: asyncio.Future[Any]) -> None:
         self._on_threads -= 1
-        look_at(thread)
+        retrieve_exception(thread)

@@ -10,9 +10,9 @@ import logging
 import sys
 from typing import Any
 
-from tidewheel.worker.processes.messages import Channel, Logged
+from tidewheel.worker.processes.messages import ChildChannel, Logged
 
-MAX_MESSAGE = 64_000
+MAX_MESSAGE_LENGTH = 64_000
 """Longest log message that is passed on, in characters; the rest is cut off."""
 
 _log = logging.getLogger("tidewheel.worker")
@@ -20,10 +20,10 @@ _PLAIN = (str, int, float, bool, type(None))
 _DROPPED = frozenset({"msg", "message", "args", "exc_info", "exc_text", "stack_info"})
 
 
-class Forward(logging.Handler):
+class LogForwarder(logging.Handler):
     """The only handler of a process's root logger."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChildChannel) -> None:
         super().__init__()
         self._channel = channel
         self._alone = logging.StreamHandler(sys.stderr)  # for a fork of this process, which has no channel
@@ -44,11 +44,11 @@ class Forward(logging.Handler):
             if name not in _DROPPED
         }
         # The message whole, with its traceback: neither arguments nor exceptions can travel.
-        attributes["msg"] = _clean(self.format(record)[:MAX_MESSAGE])
+        attributes["msg"] = _clean(self.format(record)[:MAX_MESSAGE_LENGTH])
         return attributes
 
 
-def pass_on(attributes: dict[str, Any]) -> None:
+def log_forwarded_record(attributes: dict[str, Any]) -> None:
     """In the worker: to the handlers of its root logger, if the worker wants such records at all."""
     try:
         record = logging.makeLogRecord({**attributes, "args": None})
@@ -58,16 +58,16 @@ def pass_on(attributes: dict[str, Any]) -> None:
         _log.exception("a log record of a process could not be handled")
 
 
-def set_up(channel: Channel, by_name: dict[str, int]) -> None:
+def install_forwarder(channel: ChildChannel, by_name: dict[str, int]) -> None:
     """In the process, after each import: modules may set up logging for themselves."""
     root = logging.getLogger()
-    if not (len(root.handlers) == 1 and isinstance(root.handlers[0], Forward)):
-        root.handlers[:] = [Forward(channel)]
+    if not (len(root.handlers) == 1 and isinstance(root.handlers[0], LogForwarder)):
+        root.handlers[:] = [LogForwarder(channel)]
     for name, level in by_name.items():
         logging.getLogger(name or None).setLevel(level)
 
 
-def levels() -> dict[str, int]:
+def logger_levels() -> dict[str, int]:
     """In the worker: the levels that have been set, by logger; the root's under the empty name."""
     set_ = {
         name: logger.level

@@ -3,7 +3,7 @@
 On Linux the kernel enforces it: ``RLIMIT_DATA`` counts what a process may write to privately, so an
 allocation beyond it fails and Python raises ``MemoryError``. (``RLIMIT_AS`` would count address space that is
 only reserved: 72 MB for each thread.) Elsewhere in Unix that limit does not cover what Python allocates, so a
-thread looks at the peak of resident memory and ends the process. Windows has neither, see ``ENFORCED``.
+thread looks at the peak of resident memory and ends the process. Windows has neither, see ``IS_ENFORCED``.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ import sys
 import threading
 from typing import Final, Protocol
 
-from tidewheel.worker.processes.messages import OUT_OF_MEMORY
+from tidewheel.worker.processes.messages import OUT_OF_MEMORY_EXIT_CODE
 
-ENFORCED: Final = sys.platform != "win32"
+IS_ENFORCED: Final = sys.platform != "win32"
 
-WATCH_SECONDS: Final = 0.02
+WATCH_INTERVAL_SECONDS: Final = 0.02
 """How often the watching thread looks."""
 
 
-class Limit(Protocol):
+class MemoryLimit(Protocol):
     """The memory limit of this process."""
 
     def set(self, extra: int) -> None:
         """From now on at most ``extra`` bytes more than now."""
 
-    def lift(self) -> None:
+    def clear(self) -> None:
         """No limit any more. Must work when there is no memory left."""
 
-    def worn(self, extra: int) -> bool:
+    def needs_restart(self, extra: int) -> bool:
         """Whether earlier jobs left so much behind that a fresh process is better."""
 
 
-class NoLimit:
+class NoMemoryLimit:
     """Where nothing can be enforced."""
 
     def set(self, extra: int) -> None: ...
 
-    def lift(self) -> None: ...
+    def clear(self) -> None: ...
 
-    def worn(self, extra: int) -> bool:  # noqa: ARG002 - the protocol's
+    def needs_restart(self, extra: int) -> bool:  # noqa: ARG002 - the protocol's
         return False
 
 
 if sys.platform != "win32":
     import resource
 
-    class DataLimit:
+    class KernelMemoryLimit:
         """By the kernel."""
 
         def __init__(self) -> None:
@@ -64,17 +64,17 @@ if sys.platform != "win32":
             allowed = held + extra if soft == resource.RLIM_INFINITY else min(held + extra, soft)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
-        def lift(self) -> None:
+        def clear(self) -> None:
             resource.setrlimit(resource.RLIMIT_DATA, self._before)
 
-        def worn(self, extra: int) -> bool:
+        def needs_restart(self, extra: int) -> bool:
             return self._first is not None and self._held() - self._first > extra / 2
 
         def _held(self) -> int:
             with open("/proc/self/statm", "rb") as statm:
                 return int(statm.read().split()[5]) * self._page
 
-    class PeakWatch:
+    class PeakMemoryLimit:
         """By a thread that looks. It comes too late for a handler that holds the interpreter."""
 
         def __init__(self) -> None:
@@ -89,27 +89,27 @@ if sys.platform != "win32":
                 self._started = True
                 threading.Thread(target=self._watch, name="tidewheel-memory", daemon=True).start()
 
-        def lift(self) -> None:
+        def clear(self) -> None:
             self._extra = None
 
-        def worn(self, extra: int) -> bool:
+        def needs_restart(self, extra: int) -> bool:
             # A peak never falls: the next job would have its predecessor's for free.
             return self._peak() - self._base > extra / 2
 
         def _watch(self) -> None:
             pause = threading.Event()
-            while not pause.wait(WATCH_SECONDS):
+            while not pause.wait(WATCH_INTERVAL_SECONDS):
                 extra = self._extra
                 if extra is not None and self._peak() - self._base > extra:
-                    os._exit(OUT_OF_MEMORY)
+                    os._exit(OUT_OF_MEMORY_EXIT_CODE)
 
         def _peak(self) -> int:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * self._unit
 
 
-def limit_of_platform() -> Limit:
+def make_memory_limit() -> MemoryLimit:
     """The best there is here."""
     if sys.platform == "win32":
-        return NoLimit()
+        return NoMemoryLimit()
     else:  # noqa: RET505 - so a type checker for Windows does not look here
-        return DataLimit() if sys.platform == "linux" else PeakWatch()
+        return KernelMemoryLimit() if sys.platform == "linux" else PeakMemoryLimit()

@@ -31,16 +31,16 @@ from tidewheel.core.model import (
     Retried,
     StepRecord,
 )
-from tidewheel.tasks.task_location import Place
+from tidewheel.tasks.task_location import TaskLocation
 
-MAX_FRAME: Final = 2**31 + 2**20
+MAX_FRAME_BYTES: Final = 2**31 + 2**20
 """Largest message: the largest payload or result a setting allows, and some room."""
 
-OUT_OF_MEMORY: Final = 77
+OUT_OF_MEMORY_EXIT_CODE: Final = 77
 """Exit code of a process that could not even say that its memory limit was reached."""
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """The other side sent something that is no message."""
 
 
@@ -58,22 +58,22 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
 class Load(msgspec.Struct, tag=True, frozen=True):
     """Import what this task needs. ``store_url`` is the worker's store."""
 
-    place: Place
+    place: TaskLocation
     store_url: str
 
 
-class Run(msgspec.Struct, tag=True, frozen=True):
+class RunJob(msgspec.Struct, tag=True, frozen=True):
     """Run a job. Its task has been loaded before."""
 
     job: Claimed
-    place: Place
+    place: TaskLocation
     max_result_bytes: int
     memory_limit: int | None
     shutting_down: bool
     worker: str
 
 
-class Answer(msgspec.Struct, tag=True, frozen=True):
+class Reply(msgspec.Struct, tag=True, frozen=True):
     """To a report or a question: whether the lease held, or why the store could not be asked."""
 
     number: int
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, tag=True, frozen=True):
     steps: tuple[StepRecord, ...] = ()
 
 
-class Stop(msgspec.Struct, tag=True, frozen=True):
+class StopHandler(msgspec.Struct, tag=True, frozen=True):
     """The handler must end: cancelled, or out of time."""
 
     requested: bool = False  # by somebody who cancelled the job
@@ -92,7 +92,7 @@ class ShuttingDown(msgspec.Struct, tag=True, frozen=True):
     """The worker has been told to stop."""
 
 
-class Leave(msgspec.Struct, tag=True, frozen=True):
+class Exit(msgspec.Struct, tag=True, frozen=True):
     """There is nothing more to do: end in peace."""
 
 
@@ -118,7 +118,7 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
     step: NewStep | None
 
 
-class AskedForSteps(msgspec.Struct, tag=True, frozen=True):
+class StepsRequested(msgspec.Struct, tag=True, frozen=True):
     """The handler comes to its first step, and wants to know which ones earlier runs have finished."""
 
     number: int
@@ -131,16 +131,18 @@ class Logged(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """The handler ended; no outcome when it was stopped. ``worn``: this process should not be used again."""
+    """The handler ended; no outcome when it was stopped. ``needs_restart``: this process should not be used
+    again.
+    """
 
     kind: str | None
     outcome: bytes = b""
-    worn: bool = False
+    needs_restart: bool = False
 
     @classmethod
-    def of(cls, outcome: Outcome | None, *, worn: bool) -> Ended:
+    def from_outcome(cls, outcome: Outcome | None, *, worn: bool) -> Ended:
         if outcome is None:
-            return cls(None, worn=worn)
+            return cls(None, needs_restart=worn)
         return cls(type(outcome).__name__, _encoder.encode(outcome), worn)
 
     def read(self) -> Outcome | None:
@@ -149,12 +151,12 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
         try:
             return _outcomes[self.kind].decode(self.outcome)
         except (KeyError, msgspec.MsgspecError) as error:
-            raise Unreadable(f"an outcome of kind {self.kind!r}: {error}") from None
+            raise UnreadableMessage(f"an outcome of kind {self.kind!r}: {error}") from None
 
 
-ToProcess = Prepare | Load | Run | Answer | Stop | ShuttingDown | Leave
-Asking = Reported | AskedForSteps
-FromProcess = Loaded | Started | Asking | Logged | Ended
+ToProcess = Prepare | Load | RunJob | Reply | StopHandler | ShuttingDown | Exit
+ChildRequest = Reported | StepsRequested
+FromProcess = Loaded | Started | ChildRequest | Logged | Ended
 
 _length = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
@@ -163,13 +165,13 @@ _outcomes: Final[dict[str, msgspec.msgpack.Decoder[Outcome]]] = {
 }
 
 
-def frame(message: ToProcess | FromProcess) -> bytes:
+def encode_frame(message: ToProcess | FromProcess) -> bytes:
     """A message as it goes over the socket."""
     body = _encoder.encode(message)
     return _length.pack(len(body)) + body
 
 
-class Frames:
+class FrameDecoder:
     """Cuts what arrives into messages."""
 
     def __init__(self, kinds: Any) -> None:
@@ -177,13 +179,13 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Any]:
-        """The messages that are complete now; ``Unreadable`` when these are none."""
+        """The messages that are complete now; ``UnreadableMessage`` when these are none."""
         buffer = self._buffer
         buffer += data
         while len(buffer) >= _length.size:
             (size,) = _length.unpack_from(buffer)
-            if size > MAX_FRAME:
-                raise Unreadable(f"a message of {size:,} bytes; the limit is {MAX_FRAME:,}")
+            if size > MAX_FRAME_BYTES:
+                raise UnreadableMessage(f"a message of {size:,} bytes; the limit is {MAX_FRAME_BYTES:,}")
             end = _length.size + size
             if len(buffer) < end:
                 return
@@ -192,11 +194,11 @@ class Frames:
             try:
                 message = self._decoder.decode(body)
             except msgspec.MsgspecError as error:
-                raise Unreadable(str(error)) from None
+                raise UnreadableMessage(str(error)) from None
             yield message
 
 
-class Channel:
+class ChildChannel:
     """What the worker and this process say to each other."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -206,32 +208,34 @@ class Channel:
         self._masks = threading.local()
         if sys.platform != "win32":
             os.register_at_fork(
-                before=self._hold_signals, after_in_parent=self._let_signals_in, after_in_child=self._disown
+                before=self._block_signals,
+                after_in_parent=self._unblock_signals,
+                after_in_child=self._close_in_fork,
             )
 
     def send(self, message: FromProcess) -> None:
         """Returns when the operating system has it, so that a crash right after this loses nothing."""
-        data = frame(message)
+        data = encode_frame(message)
         with self._lock:
             self._socket.sendall(data)
 
     def messages(self) -> Iterator[ToProcess]:
         """Everything the worker says, until it leaves or is gone."""
-        frames = Frames(ToProcess)
+        frames = FrameDecoder(ToProcess)
         buffer = bytearray(65_536)
         while size := self._socket.recv_into(buffer):
             yield from frames.feed(memoryview(buffer)[:size])
 
-    def _hold_signals(self) -> None:
-        """A signal that reaches the fork before ``_disown`` would be taken for ours, and be lost."""
+    def _block_signals(self) -> None:
+        """A signal that reaches the fork before ``_close_in_fork`` would be taken for ours, and be lost."""
         if sys.platform != "win32":
             self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
 
-    def _let_signals_in(self) -> None:
+    def _unblock_signals(self) -> None:
         if sys.platform != "win32":
             signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
 
-    def _disown(self) -> None:
+    def _close_in_fork(self) -> None:
         """A handler forked. The fork must not speak for this process, nor keep its socket open; and whoever
         made it must be able to end it.
         """
@@ -239,4 +243,4 @@ class Channel:
         self._socket.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._let_signals_in()
+        self._unblock_signals()

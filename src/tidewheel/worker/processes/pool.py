@@ -12,20 +12,20 @@ from tidewheel.core.model import Completed, JobError, Outcome, Released, Report
 from tidewheel.errors import ConfigurationError
 from tidewheel.settings import Settings
 from tidewheel.tasks import context
-from tidewheel.tasks.task_location import Place, find_place
+from tidewheel.tasks.task_location import TaskLocation, find_task_location
 from tidewheel.worker import outcomes
-from tidewheel.worker.active_jobs import Held, Stop
+from tidewheel.worker.active_jobs import ActiveJob, StopReason
 from tidewheel.worker.processes import memory_limit
-from tidewheel.worker.processes.handler_process import LEAVE_SECONDS, Died, Process
+from tidewheel.worker.processes.handler_process import EXIT_GRACE_SECONDS, HandlerProcess, ProcessDied
 from tidewheel.worker.processes.messages import (
-    OUT_OF_MEMORY,
-    Answer,
-    AskedForSteps,
-    Asking,
+    OUT_OF_MEMORY_EXIT_CODE,
+    ChildRequest,
     Ended,
-    Run,
+    Reply,
+    RunJob,
     ShuttingDown,
-    Unreadable,
+    StepsRequested,
+    UnreadableMessage,
 )
 
 if TYPE_CHECKING:
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 60.0
 """How long a process is kept that has nothing to do."""
-MOST_JOBS: Final = 1000
+MAX_JOBS_PER_PROCESS: Final = 1000
 """Jobs after which a process is replaced: what handlers leak must end somewhere."""
-MOST_TRIES: Final = 3
+MAX_START_TRIES: Final = 3
 """Processes to try when one after the other is gone before it has the job."""
-NO_ROOM_DELAY: Final = 5.0
+NO_PROCESS_DELAY_SECONDS: Final = 5.0
 """Seconds until a job is offered again for which the machine had no process (or no file descriptors) left."""
-START_SECONDS: Final = 300.0
+IMPORT_TIMEOUT_SECONDS: Final = 300.0
 """How long a process may take to import a task; the job's own timeout begins afterwards."""
 
 _log = logging.getLogger("tidewheel.worker")
 
 T = TypeVar("T")
-RunOf = Callable[[Held], context.Run]
+MakeRun = Callable[[ActiveJob], context.RunControl]
 
 
 class NotStarted(Exception):
@@ -55,12 +55,12 @@ class NotStarted(Exception):
         self, why: str, traceback: str | None = None, *, again: bool = False, no_room: bool = False
     ) -> None:
         super().__init__(why)
-        self.again = again
-        self.no_room = no_room  # for anybody's process, so this job is not to blame
+        self.retryable = again
+        self.no_process_left = no_room  # for anybody's process, so this job is not to blame
         self.error = JobError("process_start_failed", why, traceback=traceback)
 
 
-class Processes:
+class ProcessPool:
     """Runs the attempts of tasks with ``isolation="process"``."""
 
     def __init__(
@@ -68,20 +68,20 @@ class Processes:
         loop: asyncio.AbstractEventLoop,
         settings: Settings,
         clock: Clock,
-        places: Mapping[Task[..., Any], Place],
-        run_of: RunOf,
+        places: Mapping[Task[..., Any], TaskLocation],
+        run_of: MakeRun,
     ) -> None:
         self._loop = loop
         self._settings = settings
         self._clock = clock
         self._places = dict(places)
         self._run_of = run_of
-        self._all: set[Process] = set()
-        self._idle: dict[Process, asyncio.TimerHandle] = {}  # in the order they came
+        self._all: set[HandlerProcess] = set()
+        self._idle: dict[HandlerProcess, asyncio.TimerHandle] = {}  # in the order they came
         self._unlimited: set[str] = set()  # tasks whose memory limit this platform cannot keep
         self._shutting_down = False
 
-    async def attempt(self, held: Held) -> Outcome | None:
+    async def execute(self, held: ActiveJob) -> Outcome | None:
         """Run the handler under this lease; see ``Workplace.attempt``."""
         tries = 0
         while True:
@@ -89,52 +89,52 @@ class Processes:
             try:
                 return await self._attempt(held)
             except NotStarted as error:
-                if error.again and tries < MOST_TRIES:
+                if error.retryable and tries < MAX_START_TRIES:
                     continue
                 if self._shutting_down:
                     return Released()  # service managers signal whole groups, newborn processes included
-                if error.no_room:
+                if error.no_process_left:
                     _log.error(
                         "job %s (%s) is given back for %g s: %s",
                         held.job.lease.job_id,
                         held.task.name,
-                        NO_ROOM_DELAY,
+                        NO_PROCESS_DELAY_SECONDS,
                         error,
                     )
-                    return Released(NO_ROOM_DELAY)
+                    return Released(NO_PROCESS_DELAY_SECONDS)
                 return outcomes.after_failure(held.job, held.task.retry, error.error, error)
 
-    async def _attempt(self, held: Held) -> Outcome | None:
+    async def _attempt(self, held: ActiveJob) -> Outcome | None:
         job, policy = held.job, held.task.retry
         held.started = None  # importing is not running: neither the timeout nor the statistics count it
         try:
             process, place = await self._process_for(held.task)
         except asyncio.CancelledError:
-            return outcomes.after_stop(job, policy, held.stop or Stop.SHUTDOWN)
+            return outcomes.after_stop(job, policy, held.stop_reason or StopReason.SHUTDOWN)
         held.started = self._clock.monotonic()
-        timer = None if job.timeout is None else self._loop.call_later(job.timeout, held.time_out)
+        timer = None if job.timeout is None else self._loop.call_later(job.timeout, held.expire)
         try:
             ended = await self._run(process, held, place)
             outcome = ended.read()
-        except Died as died:
-            if held.stop is not None:
-                return outcomes.after_stop(job, policy, held.stop)
+        except ProcessDied as died:
+            if held.stop_reason is not None:
+                return outcomes.after_stop(job, policy, held.stop_reason)
             if not process.started:
                 # Not this job's doing: something an earlier one left behind, or somebody's kill.
                 raise NotStarted(str(died), again=True) from died
             return self._after_death(held, died)
-        except Unreadable as error:
+        except UnreadableMessage as error:
             process.kill()
             return outcomes.after_failure(job, policy, JobError("process_died", str(error)), error)
         finally:
             if timer is not None:
                 timer.cancel()
         self._release(process, ended)
-        if isinstance(outcome, Completed) and held.stop not in (Stop.LOST, Stop.TIMEOUT):
+        if isinstance(outcome, Completed) and held.stop_reason not in (StopReason.LOST, StopReason.TIMEOUT):
             return outcome  # a handler that finished although it was asked to stop has finished
-        return outcome if held.stop is None else outcomes.after_stop(job, policy, held.stop)
+        return outcome if held.stop_reason is None else outcomes.after_stop(job, policy, held.stop_reason)
 
-    def shut_down(self) -> None:
+    def announce_shutdown(self) -> None:
         """Let handlers know that the worker has been told to stop."""
         if not self._shutting_down:
             self._shutting_down = True
@@ -148,25 +148,27 @@ class Processes:
             for process in self._all:
                 if process in self._idle:
                     self._idle.pop(process).cancel()
-                    process.leave()
-                elif not process.leaving:
+                    process.request_exit()
+                elif not process.exiting:
                     process.kill()
             if self._all:
-                await asyncio.wait([process.gone for process in self._all], timeout=LEAVE_SECONDS)
+                await asyncio.wait([process.exited for process in self._all], timeout=EXIT_GRACE_SECONDS)
         finally:
             for process in self._all:
                 process.kill()
         if self._all:
-            _, left = await asyncio.wait([process.gone for process in self._all], timeout=LEAVE_SECONDS)
+            _, left = await asyncio.wait(
+                [process.exited for process in self._all], timeout=EXIT_GRACE_SECONDS
+            )
             if left:
                 _log.error("%d processes of handlers do not end although they were killed", len(left))
 
     # -- one job ------------------------------------------------------------------------------------------
 
-    async def _run(self, process: Process, held: Held, place: Place) -> Ended:
+    async def _run(self, process: HandlerProcess, held: ActiveJob, place: TaskLocation) -> Ended:
         run = self._run_of(held)
-        message = Run(
-            held.task.app.telemetry.handed_over(held.job),
+        message = RunJob(
+            held.task.app.telemetry.inject_context(held.job),
             place,
             self._settings.max_result_bytes,
             held.task.memory_limit,
@@ -174,35 +176,37 @@ class Processes:
             run.worker,
         )
 
-        async def answer(said: Asking) -> Answer:
-            if isinstance(said, AskedForSteps):
+        async def answer(said: ChildRequest) -> Reply:
+            if isinstance(said, StepsRequested):
                 steps = await run.steps()
-                return Answer(said.number, steps is not None, steps=steps or ())
+                return Reply(said.number, steps is not None, steps=steps or ())
             report = Report(held.job.lease, said.progress, said.checkpoint, said.step)
-            return Answer(said.number, await run.report(report))
+            return Reply(said.number, await run.report(report))
 
         ended = await self._wait(process.run(message, answer), process, held)
-        if process.told_to_stop:
+        if process.stop_requested:
             # It obeyed, but may have threads that did not.
             process.kill()
-            await self._wait(process.gone, process, held)
+            await self._wait(process.exited, process, held)
         return ended
 
-    async def _wait(self, end: asyncio.Future[T], process: Process, held: Held) -> T:
+    async def _wait(self, end: asyncio.Future[T], process: HandlerProcess, held: ActiveJob) -> T:
         """For an end that comes by itself. Being cancelled means that the handler is to be stopped first."""
         while True:
             try:
                 return await asyncio.shield(end)
             except asyncio.CancelledError:
-                held.stop = held.stop or Stop.SHUTDOWN  # without a reason it is the event loop that ends
-                process.stop(held.stop)
+                held.stop_reason = (
+                    held.stop_reason or StopReason.SHUTDOWN
+                )  # without a reason it is the event loop that ends
+                process.stop(held.stop_reason)
 
-    def _after_death(self, held: Held, died: Died) -> Outcome:
+    def _after_death(self, held: ActiveJob, died: ProcessDied) -> Outcome:
         job, limit = held.job, held.task.memory_limit
         code, message = "process_died", str(died)
         cause: Exception = ChildProcessError(message)
         if limit is not None:
-            if died.code == OUT_OF_MEMORY:
+            if died.code == OUT_OF_MEMORY_EXIT_CODE:
                 code = "memory_limit"
                 message = f"the handler needed more memory than its limit of {limit:,} bytes (memory_limit)"
                 cause = MemoryError(message)
@@ -214,42 +218,46 @@ class Processes:
 
     # -- processes ----------------------------------------------------------------------------------------
 
-    async def _process_for(self, task: Task[..., Any]) -> tuple[Process, Place]:
+    async def _process_for(self, task: Task[..., Any]) -> tuple[HandlerProcess, TaskLocation]:
         """A process in which the task has been imported; ``NotStarted`` when there is none to be had."""
         try:
-            place = self._places.get(task) or self._places.setdefault(task, find_place(task))
+            place = self._places.get(task) or self._places.setdefault(task, find_task_location(task))
             process = self._take_idle(place) or await self._start()
         except (ConfigurationError, OSError) as error:
             no_room = isinstance(error, OSError)
             raise NotStarted(f"no process could be started: {error}", no_room=no_room) from error
         if place in process.loaded:
             return process, place
-        if task.memory_limit is not None and not memory_limit.ENFORCED and task.name not in self._unlimited:
+        if (
+            task.memory_limit is not None
+            and not memory_limit.IS_ENFORCED
+            and task.name not in self._unlimited
+        ):
             self._unlimited.add(task.name)
             _log.warning("the memory_limit of task %s is not enforced on this platform", task.name)
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(IMPORT_TIMEOUT_SECONDS):
                 loaded = await process.load(place, task.app.url)
         except TimeoutError:
             process.kill()
-            raise NotStarted(f"importing the task took longer than {START_SECONDS:g} s") from None
+            raise NotStarted(f"importing the task took longer than {IMPORT_TIMEOUT_SECONDS:g} s") from None
         except asyncio.CancelledError:
             process.kill()
             raise
-        except Died as died:
+        except ProcessDied as died:
             raise NotStarted(f"while the task was imported, {died}", died.crash or None) from died
         if loaded.error is not None:
-            process.leave()
+            process.request_exit()
             raise NotStarted(loaded.error.message, loaded.error.traceback)
         return process, place
 
-    async def _start(self) -> Process:
-        process = await Process.start(self._loop)
+    async def _start(self) -> HandlerProcess:
+        process = await HandlerProcess.start(self._loop)
         self._all.add(process)
-        process.gone.add_done_callback(lambda _: self._forget(process))
+        process.exited.add_done_callback(lambda _: self._forget(process))
         return process
 
-    def _take_idle(self, place: Place) -> Process | None:
+    def _take_idle(self, place: TaskLocation) -> HandlerProcess | None:
         """The one that worked last, if possible one that knows the task; unused ones are to end."""
         idle = [process for process in reversed(self._idle) if process.alive]
         chosen = next((process for process in idle if place in process.loaded), idle[0] if idle else None)
@@ -257,19 +265,24 @@ class Processes:
             self._idle.pop(chosen).cancel()
         return chosen
 
-    def _release(self, process: Process, ended: Ended) -> None:
-        if process.told_to_stop:
+    def _release(self, process: HandlerProcess, ended: Ended) -> None:
+        if process.stop_requested:
             return  # and gone
-        if ended.worn or process.jobs >= MOST_JOBS or self._shutting_down or not process.alive:
-            process.leave()
+        if (
+            ended.needs_restart
+            or process.jobs >= MAX_JOBS_PER_PROCESS
+            or self._shutting_down
+            or not process.alive
+        ):
+            process.request_exit()
         else:
             self._idle[process] = self._loop.call_later(IDLE_SECONDS, self._retire, process)
 
-    def _retire(self, process: Process) -> None:
+    def _retire(self, process: HandlerProcess) -> None:
         self._idle.pop(process)
-        process.leave()
+        process.request_exit()
 
-    def _forget(self, process: Process) -> None:
+    def _forget(self, process: HandlerProcess) -> None:
         self._all.discard(process)
         timer = self._idle.pop(process, None)
         if timer is not None:

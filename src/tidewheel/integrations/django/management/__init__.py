@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tidewheel.cli.command_group import run_about
+from tidewheel.cli.command_group import run_for_app
 
-_PLACE: Final = "tidewheel.integrations.django.worker_app"
+_APP_REFERENCE: Final = "tidewheel.integrations.django.worker_app"
 
 
 class _Parser(CommandParser):  # type: ignore[misc]
@@ -62,8 +62,10 @@ class TidewheelCommand(BaseCommand):  # type: ignore[misc]
         paths = (os.path.abspath(sys.path[0]), before[1])
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
         try:
-            run_about(
-                f"{_PLACE}:{options['backend']}", [*self.prefix, *words], prog_name="manage.py tidewheel"
+            run_for_app(
+                f"{_APP_REFERENCE}:{options['backend']}",
+                [*self.prefix, *words],
+                prog_name="manage.py tidewheel",
             )
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error

@@ -201,7 +201,7 @@ class Running(TransactionTestCase):
         reports = app_for("reports")
         run_until_idle("reports")
         for name in ("add", "write_async", "send"):
-            self.assertIsNotNone(reports.registry.named(f"desk.tasks.{name}"))
+            self.assertIsNotNone(reports.registry.find(f"desk.tasks.{name}"))
         result = tasks.add.using(backend="reports", queue_name="reports").enqueue(1)
         self.assertEqual((run_until_idle(), run_until_idle("reports")), (0, 1))
         result.refresh()

@@ -16,12 +16,12 @@ from django.utils.log import configure_logging
 
 from desk.tasks import add
 from tidewheel.integrations.django import ProjectApp, TidewheelBackend, app, app_for, worker_app
-from tidewheel.integrations.django.database_urls import url_of
+from tidewheel.integrations.django.database_urls import database_url
 from tidewheel.integrations.django.project import project_apps
 
 
 def postgresql(schema=None, **known):
-    return url_of(SimpleNamespace(vendor="postgresql", alias="default", settings_dict=known), schema)
+    return database_url(SimpleNamespace(vendor="postgresql", alias="default", settings_dict=known), schema)
 
 
 class InMemory(ProjectApp):
@@ -44,25 +44,25 @@ class Databases(SimpleTestCase):
     def test_what_tidewheel_cannot_use_is_refused(self):
         """Other databases, services without a name, URIs."""
         with self.assertRaisesMessage(ImproperlyConfigured, "MySQL"):
-            url_of(SimpleNamespace(vendor="mysql", alias="default", display_name="MySQL"), None)
+            database_url(SimpleNamespace(vendor="mysql", alias="default", display_name="MySQL"), None)
         with self.assertRaisesMessage(ImproperlyConfigured, "has no NAME"):
             postgresql(NAME="", OPTIONS={"service": "shop"})
 
     def test_a_database_in_memory_is_refused_with_what_helps(self):
         """No worker would find a job there."""
         with self.assertRaisesMessage(ImproperlyConfigured, "test.sqlite3"):
-            InMemory("memory", {}).follow()
+            InMemory("memory", {}).follow_database()
 
 
 class OfTests(SimpleTestCase):
     def test_a_database_of_tests_is_known_as_one(self):
         """Also to an app made when it is there: its jobs go after a test, and nobody tells of them."""
-        self.assertTrue(ProjectApp("late", {}).is_moved)
+        self.assertTrue(ProjectApp("late", {}).uses_test_database)
 
     def test_jobs_of_tests_are_not_where_a_url_says(self):
         """That is where the jobs are that are none of tests: run_until_idle would run those."""
         found = ProjectApp("tried", {"url": "sqlite:////srv/shop.db"})
-        self.assertEqual(found.url, url_of(connection, None))
+        self.assertEqual(found.url, database_url(connection, None))
 
 
 class Options(SimpleTestCase):
