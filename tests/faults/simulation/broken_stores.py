@@ -20,7 +20,7 @@ from tidewheel.core.model import (
 )
 from tidewheel.errors import StoreUnavailable
 from tidewheel.stores.bounds import MAX_BATCH
-from tidewheel.stores.memory import MemoryStore, settlements
+from tidewheel.stores.memory import MemoryStore, claims, maintenance
 from tidewheel.stores.memory.job_rows import JobRow
 from tidewheel.stores.memory.job_table import JobTable
 
@@ -196,7 +196,7 @@ class UsesWorkersClocks(Broken):
     async def claim(self, request: ClaimRequest) -> Claim:
         wrong_by = zlib.crc32(request.worker.encode()) % (6 * SECOND) - 3 * SECOND
         with self._verb() as book:
-            return settlements.claim(book, request, self._clock.now() + wrong_by)
+            return claims.claim(book, request, self._clock.now() + wrong_by)
 
 
 class RescuesLate(Broken):
@@ -213,7 +213,7 @@ class RescuesLate(Broken):
 
     async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         with self._verb() as book:
-            return settlements.rescue(book, self._clock.now() - 3 * SECOND, limit)
+            return maintenance.rescue(book, self._clock.now() - 3 * SECOND, limit)
 
 
 class RefusesExtensions(Broken):

@@ -1,4 +1,4 @@
-"""What operators do to single jobs of a ``JobTable``, and pruning."""
+"""What operators do to single jobs of a ``JobTable``."""
 
 from __future__ import annotations
 
@@ -76,15 +76,3 @@ def delete(book: JobTable, job_id: UUID, tenant: str | None) -> ActionResult:
     book.remove(job)
     book.has_ended_parents = True  # whoever waits for its result must not wait on
     return ActionResult.DONE
-
-
-def prune(book: JobTable, limit: int, now: int) -> dict[State, int]:
-    pruned: dict[State, int] = {}
-    due: list[JobRow] = []
-    while len(due) < limit and (job := book.finished.first_until(now)):
-        due.append(job)
-        book.finished.remove(job)
-    for job in due:  # all of them first: what was kept for one of these goes another time
-        book.remove(job)
-        pruned[job.state] = pruned.get(job.state, 0) + 1
-    return pruned

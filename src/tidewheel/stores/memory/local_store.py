@@ -33,6 +33,8 @@ from tidewheel.core.model import (
 )
 from tidewheel.core.payload import ObjectBody
 from tidewheel.errors import Backpressure, JobNotFound, NotOpen, WrongState
+from tidewheel.stores.memory import claims
+from tidewheel.stores.memory import enqueue as enqueue_writes
 from tidewheel.stores.memory import settlements as settlement_writes
 from tidewheel.stores.memory.job_rows import JobRow
 from tidewheel.stores.memory.job_table import JobTable
@@ -122,7 +124,7 @@ class LocalStore(MemoryStore):
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """As everywhere, and ``Backpressure`` when more would wait than may. However many: all or none."""
         with self._verb() as book:
-            answers = settlement_writes.enqueue(book, jobs, self._limits, self._clock.now())
+            answers = enqueue_writes.enqueue(book, jobs, self._limits, self._clock.now())
             for job, answer in zip(jobs, answers, strict=True):
                 if isinstance(job.payload, ObjectBody) and (answer.replaced or not answer.duplicate):
                     book.put(book.arguments, answer.job_id, job.payload.take())
@@ -138,7 +140,7 @@ class LocalStore(MemoryStore):
             if self.is_manual and book.manual:
                 return Claim((), None)
             lanes = tuple(Lane(topic) for topic in book.counts)
-            claim = settlement_writes.claim(book, replace(request, lanes=lanes), self._clock.now())
+            claim = claims.claim(book, replace(request, lanes=lanes), self._clock.now())
             jobs = tuple(_with_arguments(book, job) for job in claim.jobs)
             return Claim(jobs, claim.next_due_in, claim.needs_more_slots)
 

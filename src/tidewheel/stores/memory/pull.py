@@ -11,7 +11,7 @@ from tidewheel.core.clock import seconds_to_microseconds
 from tidewheel.core.model import URGENT_ABOVE, ActionResult, Claimed, Lease, State, TopicHead
 from tidewheel.core.reports import TopicDepth
 from tidewheel.stores.bounds import MAX_BATCH, MAX_COUNT
-from tidewheel.stores.memory import admin, dependencies, settlements
+from tidewheel.stores.memory import admin, dependencies, maintenance
 from tidewheel.stores.memory.job_rows import JobRow, KeyName
 from tidewheel.stores.memory.job_table import JobTable
 
@@ -19,7 +19,7 @@ from tidewheel.stores.memory.job_table import JobTable
 def claim_job(
     book: JobTable, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float, now: int
 ) -> Claimed | None:
-    settlements.rescue(book, now, MAX_BATCH)
+    maintenance.rescue(book, now, MAX_BATCH)
     job = book.find(job_id, tenant)
     if job is None or job.state not in (State.PENDING, State.FAILED) or job.blocked:
         return None
@@ -98,7 +98,7 @@ def _make_due(book: JobTable, job: JobRow, now: int) -> None:
 
 
 def peek(book: JobTable, topic: str, head: TopicHead, tenant: str | None, now: int) -> JobRow | None:
-    settlements.rescue(book, now, MAX_BATCH)
+    maintenance.rescue(book, now, MAX_BATCH)
     book.promote(now)
 
     def wanted(job: JobRow) -> bool:

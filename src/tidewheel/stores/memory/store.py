@@ -64,21 +64,18 @@ from tidewheel.stores.documents import check_documents
 from tidewheel.stores.external_transaction import UncommittedEnqueue
 from tidewheel.stores.memory import (
     admin,
+    claims,
     dependencies,
     job_queries,
+    maintenance,
     pull,
     topic_limits,
     transfer,
 )
-from tidewheel.stores.memory import (
-    documents as document_rows,
-)
-from tidewheel.stores.memory import (
-    reports as report_queries,
-)
-from tidewheel.stores.memory import (
-    settlements as settlement_writes,
-)
+from tidewheel.stores.memory import documents as document_rows
+from tidewheel.stores.memory import enqueue as enqueue_writes
+from tidewheel.stores.memory import reports as report_queries
+from tidewheel.stores.memory import settlements as settlement_writes
 from tidewheel.stores.memory.job_table import JobTable
 from tidewheel.stores.protocol import HandlerTransaction, OnRescued, Wakeups
 from tidewheel.stores.reports import find_overdue_pruning
@@ -185,11 +182,11 @@ class MemoryStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         with self._verb() as book:
-            return settlement_writes.enqueue(book, jobs, self._limits, self._clock.now())
+            return enqueue_writes.enqueue(book, jobs, self._limits, self._clock.now())
 
     async def claim(self, request: ClaimRequest) -> Claim:
         with self._verb() as book:
-            return settlement_writes.claim(book, request, self._clock.now())
+            return claims.claim(book, request, self._clock.now())
 
     async def claim_job(
         self, job_id: UUID, *, worker: str, lease_seconds: float, tenant: str | None = None
@@ -320,7 +317,7 @@ class MemoryStore:
 
     async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
         with self._verb() as book:
-            return settlement_writes.rescue(book, self._clock.now(), limit)
+            return maintenance.rescue(book, self._clock.now(), limit)
 
     async def prune(self, limit: int = MAX_BATCH) -> dict[State, int]:
         with self._verb() as book:
@@ -328,7 +325,7 @@ class MemoryStore:
             remove_vanished_workers(book, now)
             document_rows.remove_expired(book, limit, now)
             topic_limits.remove_idle_meters(book, limit, now)
-            return admin.prune(book, limit, now)
+            return maintenance.prune(book, limit, now)
 
     async def pause(self, topic: str, until: int | None) -> None:
         with self._verb() as book:
@@ -383,7 +380,7 @@ class MemoryStore:
         check_documents([document])
         check_batch("jobs", len(jobs), MAX_ENQUEUE_BATCH)
         with self._verb() as book:
-            return settlement_writes.enqueue_with(book, document, jobs, self._limits, self._clock.now())
+            return enqueue_writes.enqueue_with(book, document, jobs, self._limits, self._clock.now())
 
     async def document(self, kind: str, document_id: str) -> Document | None:
         with self._verb() as book:
