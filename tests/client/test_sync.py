@@ -270,15 +270,15 @@ def test_the_program_ends_without_closing(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout.strip(), ran.stderr) == (0, b"pending", b"")
 
 
-# -- the twins are what the async classes are -----------------------------------------------------------
+# -- the blocking classes match the async ones -----------------------------------------------------------
 
 PAIRS = [(App, BlockingTidewheel), (Task, BlockingTask), (BoundTask, BlockingBoundTask), (Job, BlockingJob)]
 
 
-def test_regenerating_the_twins_changes_nothing() -> None:
-    """The committed files are what the sources say; run scripts/make_blocking_twins.py when this fails."""
-    path = ROOT / "scripts" / "make_blocking_twins.py"
-    spec = importlib.util.spec_from_file_location("make_blocking_twins", path)
+def test_regenerating_the_blocking_api_changes_nothing() -> None:
+    """The committed files are what the sources say; run scripts/make_blocking_api.py when this fails."""
+    path = ROOT / "scripts" / "make_blocking_api.py"
+    spec = importlib.util.spec_from_file_location("make_blocking_api", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -311,7 +311,7 @@ def _normal(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("original", "twin"), PAIRS)
-def test_every_async_call_has_a_twin_of_the_same_signature(original: type, twin: type) -> None:
+def test_every_async_call_has_a_blocking_one_of_the_same_signature(original: type, twin: type) -> None:
     """Also the ones added next year."""
     for name, method in inspect.getmembers(original, inspect.iscoroutinefunction):
         if name.startswith("_") or name in {"open", "close"}:

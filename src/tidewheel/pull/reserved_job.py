@@ -192,7 +192,7 @@ def _check_priority(value: int | None) -> int | None:
 
 
 def check_reserved(value: Any) -> Reserved:
-    """What ``reserve`` gave out, or its blocking twin."""
+    """A reserved job, or its blocking version."""
     reserved = value.inner if isinstance(value, BlockingWrapper) else value
     if not isinstance(reserved, Reserved):
         raise InvalidInput(

@@ -145,7 +145,7 @@ class Store(Protocol):
     def sibling(self) -> Self:
         """Another handle on the same jobs with connections of its own, not yet open.
 
-        For another thread with another event loop: the lease keeper, the blocking twins.
+        For another thread with another event loop: the lease keeper, the blocking API.
         """
 
     async def migrate(self, *, rls: bool = False) -> list[str]:

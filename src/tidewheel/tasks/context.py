@@ -388,7 +388,7 @@ class Context:
 
 
 class BlockingContext:
-    """The blocking twins of a context's calls, for handlers that are plain functions."""
+    """Blocking versions of a context's calls, for handlers that are plain functions."""
 
     __slots__ = ("_context",)
 

@@ -1,1 +1,1 @@
-"""Blocking twins of the async API, behind ``app.sync``."""
+"""The blocking API, behind ``app.sync``."""

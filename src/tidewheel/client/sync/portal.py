@@ -246,7 +246,7 @@ getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
 
 class BlockingWrapper(Generic[T]):
-    """What every blocking twin has: the thing itself, and the way to it."""
+    """A blocking class: the async object it wraps, and the portal that runs its calls."""
 
     def __init__(self, inner: T, portal: Portal) -> None:
         self._inner = inner
@@ -268,7 +268,7 @@ class BlockingWrapper(Generic[T]):
 
 
 class BlockingAppBase(BlockingWrapper[T]):
-    """The twin of an app, which can also be opened and closed; opening happens by itself."""
+    """The blocking app, which can also be opened and closed. It opens itself at the first call."""
 
     def open(self) -> Self:
         """Start the thread behind the blocking calls and open the store there."""
