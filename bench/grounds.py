@@ -92,9 +92,8 @@ class PostgresPlace(Place):
         with asyncio.Runner() as runner:
             connection = runner.run(_connect(self.url))
             runner.run(connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ"))
-            runner.run(
-                connection.execute("SELECT count(*) FROM pg_class")
-            )  # the first query takes the snapshot
+            # The first query takes the snapshot.
+            runner.run(connection.execute("SELECT count(*) FROM pg_class"))
             yield
             runner.run(connection.execute("COMMIT"))
             runner.run(connection.close())

@@ -315,9 +315,8 @@ async def test_commands_behind_one_that_waits_are_not_kept_without_end() -> None
                     await client.writer.drain()
             except TimeoutError:
                 break
-            assert sent < 100 * (
-                MAX_UNREAD_BYTES + MAX_UNSENT_BYTES
-            )  # the sockets' own buffers take a few megabytes
+            # The sockets' own buffers take a few megabytes.
+            assert sent < 100 * (MAX_UNREAD_BYTES + MAX_UNSENT_BYTES)
         await other.say(b"put 0 0 60 1\r\nx\r\n")
         assert await client.reader.readline() == b"RESERVED 1 1\r\n"
         assert await client.reader.readline() == b"x\r\n"

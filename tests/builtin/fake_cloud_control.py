@@ -40,9 +40,8 @@ class Cloud:
     looks: int = 2  # at a request until it ends
     refuse: list[tuple[str, str]] = field(default_factory=list)  # the next call of this operation: this error
     fail: list[str] = field(default_factory=list)  # the next requests end with these errors
-    half: list[str] = field(
-        default_factory=list
-    )  # the next requests are done and end with these all the same
+    # The next requests are done and end with these all the same.
+    half: list[str] = field(default_factory=list)
     lose: set[str] = field(default_factory=set)  # operations whose first answer nobody hears
     hold: set[str] = field(default_factory=set)  # operations that wait before their first answer
     calls: list[str] = field(default_factory=list)

@@ -181,9 +181,8 @@ async def test_counts_and_groups_are_seen_in_the_same_look(monkeypatch: pytest.M
             assert shown.glance.stats.failed == shown.failed.jobs == failed
             assert shown.details_age < 1.0
             groups = shown.failed
-        monkeypatch.setattr(
-            state_poller, "CHEAP_RATIO", 1e9
-        )  # what costs too much is left to the seldom look
+        # What costs too much is left to the seldom look.
+        monkeypatch.setattr(state_poller, "CHEAP_RATIO", 1e9)
         await fail.enqueue()
         await app.run_until_idle()
         await lookout._poll()

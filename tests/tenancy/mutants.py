@@ -68,10 +68,11 @@ class Mutant:
 class PythonMutant(Mutant):
     """A comparison that is always true, or a key's name without its tenant."""
 
+    # Not made for it.
     caught_by: ClassVar[tuple[type[BaseException], ...]] = (
         Exception,
         pytest.fail.Exception,
-    )  # not made for it
+    )
 
     module: str
     function: str

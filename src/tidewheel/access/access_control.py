@@ -510,9 +510,10 @@ def _restrict_context(context: SecurityContext, only: Condition) -> SecurityCont
 def _make_token_verifier(app: Tidewheel) -> TokenVerifier | None:
     if app.settings.jwt_secret is None and app.settings.jwt_jwks_url is None:
         return None
+    # Late: its libraries take longer to import than all of ours.
     from tidewheel.access.tokens import (
         TokenVerifier,
-    )  # late: its libraries take longer to import than all of ours
+    )
 
     return TokenVerifier(app.settings, app.clock)
 

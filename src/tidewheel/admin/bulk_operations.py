@@ -149,9 +149,8 @@ class Bulk:
 
         ``lost``: as in ``matching``.
         """
-        chosen = await self._select_jobs(
-            verb, filters, lost=lost
-        )  # once: relative times are not told batch by batch
+        # Once: relative times are not told batch by batch.
+        chosen = await self._select_jobs(verb, filters, lost=lost)
         if lost:
             filters = {**filters, "lost": "true"}
         context = SecurityContext.current()

@@ -160,9 +160,8 @@ def worker(
     health = health_port.WorkerHealthPublisher(run.health, run.telemetry, member)
     try:
         if member is None:
-            health.listen(
-                health_port.configured_address(health_listen)
-            )  # before the app, which may take its time
+            # Before the app, which may take its time.
+            health.listen(health_port.configured_address(health_listen))
         app = load_app(app_reference)
         if member is not None:
             _refuse_memory(app, processes)

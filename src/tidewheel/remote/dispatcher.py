@@ -93,12 +93,10 @@ class _DispatchRound:
     queues: frozenset[WaitQueue]
     empty: set[WaitQueue] = field(default_factory=set)  # nothing is left in them
     next_due_in: dict[WaitQueue, float] = field(default_factory=dict)  # in how many seconds something is due
-    kept_back: set[WaitingWorker] = field(
-        default_factory=set
-    )  # for whom there would be more with more free slots
-    unserved: dict[WaitQueue, list[WaitingWorker]] = field(
-        default_factory=dict
-    )  # who were looked for and got nothing
+    # For whom there would be more with more free slots.
+    kept_back: set[WaitingWorker] = field(default_factory=set)
+    # Who were looked for and got nothing.
+    unserved: dict[WaitQueue, list[WaitingWorker]] = field(default_factory=dict)
 
     def cannot_be_served(self, waiter: WaitingWorker) -> bool:
         """Whether another of its line, with as much room or more, was looked for and got nothing."""

@@ -82,9 +82,8 @@ class Schedule:
     """A schedule as it is now. ``next_runs`` are the next five firings; none while it is paused."""
 
     name: str
-    when: (
-        Timing | None
-    )  # None where this machine cannot read it, an unknown zone say; ``trouble`` has the reason
+    # None where this machine cannot read it, an unknown zone say; ``trouble`` has the reason.
+    when: Timing | None
     task: str | None  # None: jobs for whoever takes them from the topic
     topic: str
     payload: Any

@@ -111,9 +111,8 @@ class BatchSignature(Signature):
 
     def __init__(self, fn: Callable[..., Any], task: str) -> None:
         super().__init__(fn, task)
-        (self._items,) = (
-            parameter for parameter in self.parameters if parameter.name != self.context
-        )  # one: see _shape
+        # One: see _shape.
+        (self._items,) = (parameter for parameter in self.parameters if parameter.name != self.context)
 
     def _shape(self) -> Any:
         own = [parameter for parameter in self.parameters if parameter.name != self.context]

@@ -259,9 +259,8 @@ class HistoryIndex:
             case JobsCounted():
                 self.counted.append(event)
             case ProcessEnded():
-                self.ended_processes.setdefault(
-                    event.process, event.at
-                )  # whoever finds out later may say so again
+                # Whoever finds out later may say so again.
+                self.ended_processes.setdefault(event.process, event.at)
             case ProcessFrozen() | StoreUnreachable():
                 span = Outage(event.process, event.at)
                 (self.freezes if isinstance(event, ProcessFrozen) else self.store_outages).append(span)

@@ -466,9 +466,8 @@ class BatchRunner(SlotRunner):
             if not isinstance(raised, asyncio.CancelledError) or any(
                 held.stop_reason is None for held in jobs
             ):
-                described = outcome_rules.describe_exception(
-                    raised
-                )  # once: a traceback takes as long as a short job
+                # Once: a traceback takes as long as a short job.
+                described = outcome_rules.describe_exception(raised)
         elif value is None:
             values = [None] * len(jobs)
         elif isinstance(value, list | tuple) and len(value) == len(jobs):

@@ -186,9 +186,8 @@ async def test_one_tenant_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_server_that_stops_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     """All streams end at once and in order, and one that cannot is cut: nobody is waited for."""
-    monkeypatch.setattr(
-        api_server, "SHUTDOWN_GRACE_SECONDS", 60.0
-    )  # so that it is not the server that ends them
+    # So that it is not the server that ends them.
+    monkeypatch.setattr(api_server, "SHUTDOWN_GRACE_SECONDS", 60.0)
     async with Tidewheel("memory://") as app:
         async with served(app) as server:
             stuck = connect(receive_buffer=4096)

@@ -162,9 +162,8 @@ async def test_one_that_is_silent_casts_doubt_on_those_not_heard_of_since() -> N
     some.release(silent)
     assert (early.closed, late.closed) == (True, False)
     assert await some.acquire() is late
-    assert {await some.acquire(), await some.acquire()}.isdisjoint(
-        {early, late, silent}
-    )  # there is room for both
+    # There is room for both.
+    assert {await some.acquire(), await some.acquire()}.isdisjoint({early, late, silent})
 
 
 async def test_closing_waits_for_what_is_lent_and_refuses_the_rest() -> None:

@@ -385,10 +385,11 @@ async def test_a_worker_that_was_not_heard_of_for_long_keeps_what_it_holds(
     assert await direct.extend([held.lease, another.lease], 60.0) == [True, True]
     for number in range(5):
         direct._claimer._mark_reply_lost(f"gone-{number}")
+    # Nobody's names gather for ever.
     assert list(direct._claimer._workers_with_lost_reply) == [
         "gone-3",
         "gone-4",
-    ]  # nobody's names gather for ever
+    ]
 
 
 async def test_a_lost_reply_to_one_workers_claim_leaves_the_others_alone(

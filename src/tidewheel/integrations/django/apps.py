@@ -45,9 +45,8 @@ def make_tables(*, using: str, verbosity: int = 1, stdout: Any = None, plan: Any
     from tidewheel.integrations.django.project import project_apps
 
     concerned = [app for app in project_apps() if app.database == using and app.settings.migrate]
-    places = {
-        app.current_url: app for app in concerned if app.current_url is not None
-    }  # some may have one in common
+    # Some may have one in common.
+    places = {app.current_url: app for app in concerned if app.current_url is not None}
     for app in places.values():
         steps = app.bring_up_to_date(emptied=not plan)
         if verbosity >= 1 and stdout is not None:

@@ -378,9 +378,8 @@ class ClaimPool:
         self._reserving = ReserveClient(client)
         self._renewing = LeaseRefresher(working)
         self._returning = JobReturns(working)
-        self._without_subscription = WorkerClaims(
-            self._reserving, self._renewing, self._returning
-        )  # for who does not wait for hints, or not yet
+        # For who does not wait for hints, or not yet.
+        self._without_subscription = WorkerClaims(self._reserving, self._renewing, self._returning)
         self._subscribed: dict[WorkerClaims, None] = {}  # as many as there are subscriptions
 
     async def claim(self, request: ClaimRequest) -> Claim:

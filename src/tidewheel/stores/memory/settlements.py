@@ -87,9 +87,8 @@ def _retry_or_cancel(book: JobTable, job: JobRow, delay: float, now: int) -> Non
     elif delay > 0:
         book.return_to_pending(job, now + seconds_to_microseconds(delay), now)
     else:
-        book.return_to_pending(
-            job, job.run_at, now
-        )  # it has been due all along; its wait is measured from there
+        # It has been due all along; its wait is measured from there.
+        book.return_to_pending(job, job.run_at, now)
 
 
 def _measure(book: JobTable, job: JobRow, settlement: Settlement, now: int) -> None:

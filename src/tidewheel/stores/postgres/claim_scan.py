@@ -125,9 +125,8 @@ class ClaimSummary(NamedTuple):
 
     server_time: int
     next_claim_at: int | None  # when a claim may find more
-    maintained_until: (
-        int | None
-    )  # up to which ended leases and due jobs were dealt with; None: it did not look
+    # Up to which ended leases and due jobs were dealt with; None: it did not look.
+    maintained_until: int | None
     full_scan_seconds: float | None  # seconds it took to look at everything; None: it did not
     rescued_jobs: str | None = None  # of jobs rescued on the way
     limited_topics: frozenset[str] = frozenset()  # which of its topics have limits: they have no marks

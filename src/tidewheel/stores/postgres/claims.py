@@ -99,13 +99,11 @@ class Claimer:
         self.min_leased_batch = MIN_LEASED_BATCH
         self._database = database
         self._guard = guard
-        self._handle_id = secrets.randbits(
-            63
-        )  # tells apart what other handles grant to a worker of the same name
+        # Tells apart what other handles grant to a worker of the same name.
+        self._handle_id = secrets.randbits(63)
         self._scan_states: dict[tuple[Lane, ...], ScanState] = {}
-        self._full_scan_seconds = deque(
-            [0.0] * FULL_SCAN_SAMPLES, FULL_SCAN_SAMPLES
-        )  # of the last looks at everything
+        # Of the last looks at everything.
+        self._full_scan_seconds = deque([0.0] * FULL_SCAN_SAMPLES, FULL_SCAN_SAMPLES)
         self._full_scan_at = 0.0  # from when on there may be another
         self._maintained_until: int | None = None  # no lease that ended before this is left, no delayed job
         self._expired_lease_scan_at = 0.0  # until when to believe it
@@ -219,9 +217,8 @@ class Claimer:
             _log.info("%d jobs granted to %s, which never learned of them, were given back", number, worker)
 
     async def _claim(self, request: ClaimRequest) -> Claim:
-        looks = self._scan_state_of(
-            tuple(dict.fromkeys(request.lanes))
-        )  # a lane named twice would be taken from twice
+        # A lane named twice would be taken from twice.
+        looks = self._scan_state_of(tuple(dict.fromkeys(request.lanes)))
         rested = self._full_scan_allowed()
         ranges, back = looks.next_ranges(time.monotonic(), rested=rested)
         rooms = request.topic_limits

@@ -600,9 +600,8 @@ class PostgresStore:
 
     async def _after_enqueue(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         self._counter_rollup.count_written(len(jobs))
-        await self._tell(
-            lowest_numbers_by_topic(jobs, answers)
-        )  # a sleeping worker must learn of delayed jobs, too
+        # A sleeping worker must learn of delayed jobs, too.
+        await self._tell(lowest_numbers_by_topic(jobs, answers))
 
     def _after_settle(
         self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: ReleaseResult

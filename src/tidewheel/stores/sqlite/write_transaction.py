@@ -215,9 +215,8 @@ class WriteTransaction:
     guard: ClockGuard | None = None  # None in transactions of others, which only enqueue
     counter_deltas: CounterDeltas = field(default_factory=CounterDeltas)
     ready_topics: set[str] = field(default_factory=set)
-    freed_slots: Counter[str] = field(
-        default_factory=Counter
-    )  # that came free in limited topics, less what was taken
+    # That came free in limited topics, less what was taken.
+    freed_slots: Counter[str] = field(default_factory=Counter)
     finished: bool = False
     rescued: list[RescuedJob] = field(default_factory=list)
     parents_ended: bool = False  # jobs wait for some of those that ended

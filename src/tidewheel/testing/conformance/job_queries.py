@@ -153,9 +153,8 @@ async def test_values_inside_of_payloads_are_compared_with_their_own_kind(store:
     text = await enqueue_one(store, payload=b'{"user":{"id":"42"}}')
     nothing = await enqueue_one(store, payload=b"{}")
     raw = await enqueue_one(store, payload=b'{"user":{"id":42}}', format=BodyFormat.BYTES)
-    broken = await enqueue_one(
-        store, payload=b'{"user":'
-    )  # no door lets it in, but a store keeps what it is given
+    # No door lets it in, but a store keeps what it is given.
+    broken = await enqueue_one(store, payload=b'{"user":')
     path = ("user", "id")
     assert await _matching_ids(store, ComparePayload(path, EQUAL, 42)) == [number]
     assert await _matching_ids(store, ComparePayload(path, EQUAL, "42")) == [text]

@@ -206,9 +206,8 @@ async def enqueue_and_drain(course: MeasurementSetup, stretch: MeasurementTimer)
             count = (await bench.app.stats()).completed - completed
             if count or seconds > stretch.seconds + PICK_UP_SECONDS:
                 return make_rate_result(count, seconds)
-            await asyncio.sleep(
-                PROGRESS_POLL_SECONDS
-            )  # in a very short run the first jobs may still be under way
+            # In a very short run the first jobs may still be under way.
+            await asyncio.sleep(PROGRESS_POLL_SECONDS)
 
 
 MEASUREMENTS: Final[

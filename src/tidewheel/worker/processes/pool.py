@@ -196,9 +196,8 @@ class ProcessPool:
             try:
                 return await asyncio.shield(end)
             except asyncio.CancelledError:
-                held.stop_reason = (
-                    held.stop_reason or StopReason.SHUTDOWN
-                )  # without a reason it is the event loop that ends
+                # Without a reason it is the event loop that ends.
+                held.stop_reason = held.stop_reason or StopReason.SHUTDOWN
                 process.stop(held.stop_reason)
 
     def _after_death(self, held: ActiveJob, died: ProcessDied) -> Outcome:
