@@ -39,12 +39,12 @@ Absence = Literal["blocked", "frozen", "half-open"]
 
 
 async def be_away(
-    absence: Absence, scratch: TemporaryStore, directory: Path, network: Network
+    absence: Absence, temporary: TemporaryStore, directory: Path, network: Network
 ) -> CheckReport:
     """Jobs that run for a lease and a half are started by one worker, which is then away for three."""
     recorder = FileRecorder(directory / "parent.jsonl", "parent")
     crew = ProcessGroup(directory, recorder, url_for=network.url_for, lease=LEASE, seed=1, pause=0.1)
-    app = make_workload_app(scratch.url, lease=LEASE)
+    app = make_workload_app(temporary.url, lease=LEASE)
     try:
         async with app:
             victim = await crew.start("worker")
@@ -79,12 +79,12 @@ async def be_away(
 
 @asynccontextmanager
 async def _away(
-    absence: Absence, crew: ProcessGroup, victim: ManagedProcess, network: Network
+    absence: Absence, group: ProcessGroup, victim: ManagedProcess, network: Network
 ) -> AsyncIterator[None]:
     if absence == "frozen":
-        crew.freeze(victim)
+        group.freeze(victim)
         yield
-        crew.thaw(victim)
+        group.thaw(victim)
     elif absence == "half-open":
         proxy = network.to(victim.name)
         assert proxy is not None
@@ -96,10 +96,10 @@ async def _away(
         yield  # the handler sees to it
 
 
-async def _until_running(crew: ProcessGroup, number: int) -> None:
+async def _until_running(group: ProcessGroup, number: int) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        started = [event for event in read_history(crew.histories) if isinstance(event, HandlerStarted)]
+        started = [event for event in read_history(group.histories) if isinstance(event, HandlerStarted)]
         if len(started) >= number:
             return
         await asyncio.sleep(0.05)

@@ -54,16 +54,16 @@ class Series:
 
 
 async def soak(
-    scratch: TemporaryStore, directory: Path, *, seconds: float, rate: float, look: Look, every: float = 2.0
+    temporary: TemporaryStore, directory: Path, *, seconds: float, rate: float, look: Look, every: float = 2.0
 ) -> dict[str, Series]:
     """Two workers and a producer for so long; figures of the workers and of the store."""
 
     async def straight(_: str) -> str:
-        return scratch.url
+        return temporary.url
 
     recorder = FileRecorder(directory / "soak.jsonl", "soak")
     crew = ProcessGroup(directory, recorder, url_for=straight, lease=5.0, seed=1, pause=0.1)
-    app = make_workload_app(scratch.url, lease=5.0)
+    app = make_workload_app(temporary.url, lease=5.0)
     series: defaultdict[str, Series] = defaultdict(Series)
     began = time.monotonic()
     try:

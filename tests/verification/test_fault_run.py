@@ -35,8 +35,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     processes: list[subprocess.Popen[bytes]] = []
     spawn = ProcessGroup._spawn
 
-    def noted(crew: ProcessGroup, name: str) -> subprocess.Popen[bytes]:
-        processes.append(spawn(crew, name))
+    def noted(group: ProcessGroup, name: str) -> subprocess.Popen[bytes]:
+        processes.append(spawn(group, name))
         return processes[-1]
 
     monkeypatch.setattr(ProcessGroup, "_spawn", noted)
@@ -163,26 +163,26 @@ async def crew(tmp_path: Path, events: list[Event]) -> AsyncIterator[ProcessGrou
 
 
 async def test_one_that_was_killed_is_replaced_and_no_problem(
-    crew: ProcessGroup, events: list[Event]
+    group: ProcessGroup, events: list[Event]
 ) -> None:
     """By one with another name: histories tell them apart."""
-    member = await crew.start("producer")
-    crew.kill(member)
+    member = await group.start("producer")
+    group.kill(member)
     assert not member.alive
     assert [event.process for event in events if isinstance(event, ProcessEnded)] == [member.name]
-    await crew.replace_ended()
-    [other] = crew.processes
+    await group.replace_ended()
+    [other] = group.processes
     assert other.working
     assert (member.name, other.name) == ("producer-1", "producer-2")
-    assert crew.problems == []
+    assert group.problems == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files have no modes there")
-async def test_what_a_sweep_writes_is_for_its_owner_alone(crew: ProcessGroup, tmp_path: Path) -> None:
+async def test_what_a_sweep_writes_is_for_its_owner_alone(group: ProcessGroup, tmp_path: Path) -> None:
     """The file, histories and logs: errors quote payloads and URLs, and ``--keep`` may name any directory."""
     before = os.umask(0o022)
     try:
-        member = await crew.start("worker")
+        member = await group.start("worker")
     finally:
         os.umask(before)
     history = tmp_path / f"{member.name}.jsonl"
@@ -195,45 +195,45 @@ async def test_what_a_sweep_writes_is_for_its_owner_alone(crew: ProcessGroup, tm
 
 @pytest.mark.parametrize("role", ["producer", "worker"])
 async def test_one_that_is_told_to_stop_does(
-    crew: ProcessGroup, tmp_path: Path, events: list[Event], role: Role
+    group: ProcessGroup, tmp_path: Path, events: list[Event], role: Role
 ) -> None:
     """As a deployment ends it: by itself, and well."""
-    member = await crew.start(role)
+    member = await group.start(role)
     history = tmp_path / f"{member.name}.jsonl"
     while not history.stat().st_size:  # a worker hears signals once it is at work
         await asyncio.sleep(0.01)
-    await crew.stop(member)
+    await group.stop(member)
     assert member.popen.returncode == 0
-    assert crew.problems == []
+    assert group.problems == []
     assert [event.process for event in events if isinstance(event, ProcessEnded)] == [member.name]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="needs a signal that nobody listens to")
-async def test_one_that_ends_by_itself_is_a_problem(crew: ProcessGroup, tmp_path: Path) -> None:
+async def test_one_that_ends_by_itself_is_a_problem(group: ProcessGroup, tmp_path: Path) -> None:
     """A worker must outlive whatever is done to its store; what it said last is passed on."""
-    member = await crew.start("producer")
+    member = await group.start("producer")
     (tmp_path / f"{member.name}.log").write_text("first\nlast words\n")
     os.kill(member.popen.pid, signal.SIGUSR2)
     assert await member.wait(PATIENCE)
-    await crew.replace_ended()
-    assert crew.problems == [f"producer-1 ended with code {-signal.SIGUSR2}: first\nlast words"]
-    assert [one.name for one in crew.processes] == ["producer-2"]
+    await group.replace_ended()
+    assert group.problems == [f"producer-1 ended with code {-signal.SIGUSR2}: first\nlast words"]
+    assert [one.name for one in group.processes] == ["producer-2"]
 
 
-async def test_one_that_cannot_start_says_why(crew: ProcessGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_cannot_start_says_why(group: ProcessGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last words are in the error, and it is no member."""
     monkeypatch.setattr(process_group, "_PROGRAM", "import sys; sys.exit('no more memory')")
     with pytest.raises(StoreError, match="worker-1 ended: no more memory"):
-        await crew.start("worker")
-    assert crew.processes == []
+        await group.start("worker")
+    assert group.processes == []
 
 
 async def test_one_that_takes_too_long_to_start_is_given_up(
-    crew: ProcessGroup, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[Any]]
+    group: ProcessGroup, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[Any]]
 ) -> None:
     """Nobody waits for ever, and nobody is left behind."""
     monkeypatch.setattr(process_group, "_PROGRAM", "import time; time.sleep(600)")
     monkeypatch.setattr(process_group, "START_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(StoreError, match=r"worker-1 was not ready within 0\.2 s: it said nothing"):
-        await crew.start("worker")
+        await group.start("worker")
     assert [process.returncode for process in started] == [-signal.SIGKILL]

@@ -609,8 +609,8 @@ async def test_a_cancelled_job_of_a_plain_function_is_no_stuck_handler(
     started, looked = threading.Event(), threading.Semaphore(0)
     look = StuckHandlers.check
 
-    def looking(stuck: StuckHandlers) -> None:
-        look(stuck)
+    def looking(stuck_handlers: StuckHandlers) -> None:
+        look(stuck_handlers)
         looked.release()
 
     async with Tidewheel("memory://", poll_interval=0.05) as app:

@@ -129,15 +129,15 @@ class ClientSession:
         await self._queue.return_prefetched()
         return await answer
 
-    def finish(self, later: PendingReply) -> bytes | PendingReply:
+    def finish(self, reply: PendingReply) -> bytes | PendingReply:
         """What to tell the client now that it is there."""
         if self._waiter is not None:
             self._wait(None)
         self._answered_at = self._app.clock.monotonic()
         try:
-            return later.make_reply(later.future.result())
+            return reply.make_reply(reply.future.result())
         except Exception as error:
-            return self._failed(later.name, error)
+            return self._failed(reply.name, error)
 
     def _failed(self, name: str, error: Exception) -> bytes:
         match error:

@@ -104,12 +104,12 @@ class Extractions:
     def __init__(
         self,
         roots: Roots,
-        asking: ClaudeClient,
+        client: ClaudeClient,
         check: Callable[[str], object] | None = None,
         file_mode: int | None = None,
     ) -> None:
         self._roots = roots
-        self._asking = asking
+        self._asking = client
         self._check = check
         self._mode = file_mode
 

@@ -71,18 +71,18 @@ class Transfer:
         self,
         ctx: Context,
         draft: PartialFile,
-        course: DownloadCheckpoint,
+        checkpoint: DownloadCheckpoint,
         wanted: DownloadRequest,
-        reach: NetworkPolicy,
+        policy: NetworkPolicy,
         idle_seconds: float,
     ) -> None:
         self._ctx = ctx
         self._draft = draft
-        self._course = replace(course, draft=draft.name, finished=False)
+        self._course = replace(checkpoint, draft=draft.name, finished=False)
         self._wanted = wanted
-        self._reach = reach
+        self._reach = policy
         self._idle_seconds = idle_seconds
-        self._began = monotonic() - course.seconds
+        self._began = monotonic() - checkpoint.seconds
         self._sha256 = hashlib.sha256()
         self._waiting = bytearray()
         self._saved_bytes = 0

@@ -67,14 +67,14 @@ class Downloads:
     def __init__(
         self,
         roots: Roots,
-        reach: NetworkPolicy,
+        policy: NetworkPolicy,
         *,
         max_bytes: int = MAX_BYTES,
         idle_seconds: float = IDLE_SECONDS,
         file_mode: int | None = None,
     ) -> None:
         self._roots = roots
-        self._reach = reach
+        self._reach = policy
         self._max_bytes = max_bytes
         self._idle_seconds = idle_seconds
         self._mode = file_mode
@@ -122,13 +122,13 @@ class Downloads:
                 return Downloaded(draft.path, course.bytes_downloaded, course.seconds)
 
     async def _is_done(
-        self, draft: PartialFile, course: DownloadCheckpoint, dest: str, checksum: str | None
+        self, draft: PartialFile, checkpoint: DownloadCheckpoint, dest: str, checksum: str | None
     ) -> bool:
         """Whether an earlier run had all of it, and died before it could put it in place or say so."""
-        if draft.size == course.bytes_downloaded:
+        if draft.size == checkpoint.bytes_downloaded:
             await run_uncancelled(draft.publish)
             return True
-        if await run_uncancelled(is_published, self._roots, dest, course.bytes_downloaded, checksum):
+        if await run_uncancelled(is_published, self._roots, dest, checkpoint.bytes_downloaded, checksum):
             await run_uncancelled(draft.discard)
             return True
         return False

@@ -135,19 +135,21 @@ def remove_file(ctx: Context, roots: Roots, path: str) -> bool:
     return _delete(ctx, roots, path, noted=False)
 
 
-def _write_at(ctx: Context, place: FileLocation, data: bytes, *, overwrite: bool, mode: int | None) -> bool:
-    directory, name = place.directory, place.name
+def _write_at(
+    ctx: Context, location: FileLocation, data: bytes, *, overwrite: bool, mode: int | None
+) -> bool:
+    directory, name = location.directory, location.name
     fences = _fences(ctx)
     for fence in fences:
         if fence != ctx.fence:
             directory.remove(_temporary(ctx, fence))
     there = directory.stat_file(name)
-    if there is not None and _holds(place, data):
+    if there is not None and _holds(location, data):
         _flush_file(directory, name)  # it may be the work of a run that was killed before this
         directory.sync()
         return False
     if there is not None and not overwrite:
-        raise _exists(place)
+        raise _exists(location)
     # A run of the same job that was overtaken may still be at it, under its own name: two runs that share a
     # temporary file could put half of it in place.
     temporary = _temporary(ctx, ctx.fence)
@@ -167,20 +169,20 @@ def _write_at(ctx: Context, place: FileLocation, data: bytes, *, overwrite: bool
         raise
     if not written:
         directory.remove(temporary)
-        _accept_existing(place, data)
+        _accept_existing(location, data)
     directory.sync()
     return written
 
 
-def _accept_existing(place: FileLocation, data: bytes) -> None:
+def _accept_existing(location: FileLocation, data: bytes) -> None:
     """Take a file that was put there since we looked for ours; refused when it has other content.
 
     It is that of a run of this job which was overtaken, or somebody else's.
     """
-    if _holds(place, data):
-        _flush_file(place.directory, place.name)
-    elif place.directory.stat_file(place.name) is not None:
-        raise _exists(place)
+    if _holds(location, data):
+        _flush_file(location.directory, location.name)
+    elif location.directory.stat_file(location.name) is not None:
+        raise _exists(location)
     else:  # tried again: nothing is in the way
         raise FileNotFoundError(errno.ENOENT, "something was there for a moment")
 
@@ -225,10 +227,10 @@ def _write(directory: Directory, name: str, data: bytes, mode: int | None) -> No
         os.close(descriptor)
 
 
-def _holds(place: FileLocation, data: bytes) -> bool:
+def _holds(location: FileLocation, data: bytes) -> bool:
     """Whether a file holds exactly this; no when it may not be read."""
     try:
-        descriptor = place.directory.open_to_read(place.name)
+        descriptor = location.directory.open_to_read(location.name)
     except (FileNotFoundError, PermissionError):
         return False
     try:
@@ -244,9 +246,9 @@ def _holds(place: FileLocation, data: bytes) -> bool:
         os.close(descriptor)
 
 
-def _has_digest(place: FileLocation, wanted: FileContent) -> bool:
+def _has_digest(location: FileLocation, wanted: FileContent) -> bool:
     """The same for content of which only the digest is known; one that may not be read is an error."""
-    descriptor = place.directory.open_to_read(place.name)
+    descriptor = location.directory.open_to_read(location.name)
     try:
         if os.fstat(descriptor).st_size != wanted.size:
             return False
@@ -277,9 +279,9 @@ def _temporary(ctx: Context, fence: int) -> str:
     return hidden_name(ctx.job.id, fence, "tmp")
 
 
-def _exists(place: FileLocation) -> TaskError:
+def _exists(location: FileLocation) -> TaskError:
     return TaskError(
-        f"{place.path} exists with other content, and overwrite is not set",
+        f"{location.path} exists with other content, and overwrite is not set",
         code="file_exists",
         retryable=False,
     )

@@ -295,7 +295,7 @@ async def send_request(
 
 
 async def _connect(
-    where: HttpAddress, reach: NetworkPolicy | None
+    where: HttpAddress, policy: NetworkPolicy | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     # On a thread: it reads all the certificates of the system, which takes a twentieth of a second.
     secure = await asyncio.to_thread(ssl.create_default_context) if where.scheme == "https" else None
@@ -303,8 +303,8 @@ async def _connect(
     name = where.host.rstrip(".") if secure is not None else None
     trouble: Exception | None = None
     hosts = [where.host]
-    if reach is not None:
-        hosts = [str(address) for address in await reach.resolve(where.host, where.port)]
+    if policy is not None:
+        hosts = [str(address) for address in await policy.resolve(where.host, where.port)]
     for host in hosts:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -314,10 +314,10 @@ async def _connect(
         except (OSError, TimeoutError) as error:
             trouble = error
             continue
-        if reach is not None:
+        if policy is not None:
             peer = ip_address(writer.get_extra_info("peername")[0].partition("%")[0])
             try:  # it was checked by its name; what counts is where this really ends
-                reach.check_address(peer, where.host)
+                policy.check_address(peer, where.host)
             except ConnectionForbidden:
                 writer.transport.abort()
                 raise

@@ -94,8 +94,8 @@ class PartialFile:
     (:func:`run_uncancelled`).
     """
 
-    def __init__(self, place: FileLocation, name: str, descriptor: int, mode: int | None = None) -> None:
-        self._place = place
+    def __init__(self, location: FileLocation, name: str, descriptor: int, mode: int | None = None) -> None:
+        self._place = location
         self._descriptor = descriptor
         self._mode = mode
         self.name = name
@@ -107,19 +107,19 @@ class PartialFile:
         return self._place.path
 
     @classmethod
-    def open(cls, place: FileLocation, ctx: Context, earlier: str | None, mode: int | None) -> Self:
+    def open(cls, location: FileLocation, ctx: Context, earlier: str | None, mode: int | None) -> Self:
         """The draft of an earlier run, or an empty one; without ``mode`` the umask decides about that."""
-        place.directory.stat_file(place.name)  # a directory or a device there is not for us to replace
+        location.directory.stat_file(location.name)  # a directory or a device there is not for us to replace
         name = hidden_name(ctx.job.id, ctx.fence, "part")
         descriptor = None
         if earlier is not None and HIDDEN_NAME_PATTERN.fullmatch(earlier) and str(ctx.job.id) in earlier:
-            found = earlier if place.directory.lstat(earlier) is not None else _renamed(place, ctx)
-            descriptor = _take_over(place, found, name) if found is not None else None
+            found = earlier if location.directory.lstat(earlier) is not None else _renamed(location, ctx)
+            descriptor = _take_over(location, found, name) if found is not None else None
         if descriptor is None:
             # Ours to read and to write until it is whole, whatever its mode is to be: the next run has to.
-            descriptor = place.directory.create(name, None if mode is None else mode | 0o600)
+            descriptor = location.directory.create(name, None if mode is None else mode | 0o600)
             _lock(descriptor)
-        return cls(place, name, descriptor, mode)
+        return cls(location, name, descriptor, mode)
 
     def truncate(self, size: int) -> None:
         """Forget what comes after the first ``size`` bytes."""
@@ -164,7 +164,7 @@ class PartialFile:
         os.close(self._descriptor)
 
 
-def _renamed(place: FileLocation, ctx: Context) -> str | None:
+def _renamed(location: FileLocation, ctx: Context) -> str | None:
     """A draft of this job under another name than the checkpoint has.
 
     A run that took it over was killed before it could say so. This reads the whole directory, and is seldom.
@@ -172,15 +172,15 @@ def _renamed(place: FileLocation, ctx: Context) -> str | None:
     prefix = f".tidewheel-{ctx.job.id}-"
     names = [
         name
-        for name in place.directory.names()
+        for name in location.directory.names()
         if name.startswith(prefix) and name.endswith(".part") and HIDDEN_NAME_PATTERN.fullmatch(name)
     ]
     return max(names, key=lambda name: int(name[len(prefix) : -len(".part")]), default=None)
 
 
-def _take_over(place: FileLocation, earlier: str, name: str) -> int | None:
+def _take_over(location: FileLocation, earlier: str, name: str) -> int | None:
     """An earlier run's draft under our name; None when there is none, or somebody still writes to it."""
-    directory = place.directory
+    directory = location.directory
     try:
         descriptor = directory.open_to_append(earlier)
     except (FileNotFoundError, TaskError):

@@ -45,48 +45,48 @@ def enqueue_file(app: Tidewheel, name: str, file: TextIO, options: EnqueueOption
 
     Blocking, so that Ctrl-C also ends it while it waits for a line that does not come.
     """
-    tally = EnqueueCounts()
+    counts = EnqueueCounts()
     with app.sync as queue, progress_bar() as bar:
         row = bar.add_task(f"enqueue {name}", total=_count_lines(file))
-        for lines, payloads in _batches(file, tally):
+        for lines, payloads in _batches(file, counts):
             try:
                 jobs = queue.enqueue_many(name, payloads, **options)
             except InvalidInput as error:
-                raise type(error)(f"{_with_line_number(str(error), lines)}{_progress_text(tally)}") from None
+                raise type(error)(f"{_with_line_number(str(error), lines)}{_progress_text(counts)}") from None
             for job in jobs:
-                tally.ids.append(str(job.id))
+                counts.ids.append(str(job.id))
                 if job.duplicate:
-                    tally.duplicates += 1
+                    counts.duplicates += 1
                 else:
-                    tally.enqueued += 1
+                    counts.enqueued += 1
             bar.update(row, completed=lines[-1])
-    return tally
+    return counts
 
 
-def _batches(file: TextIO, tally: EnqueueCounts) -> Iterator[tuple[list[int], list[Any]]]:
+def _batches(file: TextIO, counts: EnqueueCounts) -> Iterator[tuple[list[int], list[Any]]]:
     lines: list[int] = []
     payloads: list[Any] = []
     try:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 lines.append(number)
-                payloads.append(_parse(line, number, tally))
+                payloads.append(_parse(line, number, counts))
             if len(payloads) == BATCH_SIZE:
                 yield lines, payloads
                 lines, payloads = [], []
     except UnicodeDecodeError as error:
-        raise InvalidPayload(f"the file is not UTF-8: {error}{_progress_text(tally)}") from None
+        raise InvalidPayload(f"the file is not UTF-8: {error}{_progress_text(counts)}") from None
     if payloads:
         yield lines, payloads
 
 
-def _parse(line: str, number: int, tally: EnqueueCounts) -> Any:
+def _parse(line: str, number: int, counts: EnqueueCounts) -> Any:
     try:
         return json.loads(line, object_pairs_hook=object_without_duplicates)
     except DuplicateMember as error:
-        raise InvalidPayload(f"line {number:,} cannot be accepted: {error}{_progress_text(tally)}") from None
+        raise InvalidPayload(f"line {number:,} cannot be accepted: {error}{_progress_text(counts)}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"line {number:,} is not JSON: {error}{_progress_text(tally)}") from None
+        raise InvalidPayload(f"line {number:,} is not JSON: {error}{_progress_text(counts)}") from None
 
 
 def _with_line_number(message: str, lines: list[int]) -> str:
@@ -97,8 +97,8 @@ def _with_line_number(message: str, lines: list[int]) -> str:
     return f"line {lines[int(match[1])]:,}: {message[match.end() :]}"
 
 
-def _progress_text(tally: EnqueueCounts) -> str:
-    written = tally.enqueued + tally.duplicates
+def _progress_text(counts: EnqueueCounts) -> str:
+    written = counts.enqueued + counts.duplicates
     if not written:
         return "; nothing was written"
     return f"; {formats.job_count(written)} of earlier lines are written, the rest is not"
@@ -323,9 +323,9 @@ def read_payload(text: str | None, context: click.Context) -> Any:
         raise click.UsageError(f"the payload is not JSON: {error}{quoted}", context) from None
 
 
-def _print_counts(tally: EnqueueCounts, *, as_json: bool) -> None:
+def _print_counts(counts: EnqueueCounts, *, as_json: bool) -> None:
     if as_json:
-        print_json({"enqueued": tally.enqueued, "duplicates": tally.duplicates, "ids": tally.ids})
+        print_json({"enqueued": counts.enqueued, "duplicates": counts.duplicates, "ids": counts.ids})
     else:
-        also = f", {formats.plural(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
-        click.echo(f"enqueued {formats.job_count(tally.enqueued)}{also}")
+        also = f", {formats.plural(counts.duplicates, 'duplicate')}" if counts.duplicates else ""
+        click.echo(f"enqueued {formats.job_count(counts.enqueued)}{also}")

@@ -91,16 +91,16 @@ class MemberCounts:
         self._ended: list[Sample] = []
         self._topics: dict[str, TopicCounts] = {}  # all members see the same, so the last one told counts
 
-    def apply(self, told: CountsReport) -> None:
-        if self._pids.get(told.member) != told.pid:
+    def apply(self, report: CountsReport) -> None:
+        if self._pids.get(report.member) != report.pid:
             # A counter never goes down: what its life before counted stays.
-            self._ended = sum_samples((*self._ended, *self._last.pop(told.member, {}).values()))
-            self._pids[told.member] = told.pid
-        last = self._last.setdefault(told.member, {})
-        last.update({(sample.name, sample.labels): sample for sample in told.samples})
-        if told.replaces_topics:
+            self._ended = sum_samples((*self._ended, *self._last.pop(report.member, {}).values()))
+            self._pids[report.member] = report.pid
+        last = self._last.setdefault(report.member, {})
+        last.update({(sample.name, sample.labels): sample for sample in report.samples})
+        if report.replaces_topics:
             self._topics = {}
-        self._topics.update({topic.topic: topic for topic in told.topics})
+        self._topics.update({topic.topic: topic for topic in report.topics})
 
     def samples(self) -> Iterator[Sample]:
         """Added up, and the queue as one of them saw it last."""
@@ -313,9 +313,9 @@ class HealthReporter:
                     return
                 self._stopped.wait(REPORT_SECONDS)
 
-    def _send(self, sender: socket.socket, told: HealthReport | CountsReport) -> None:
+    def _send(self, sender: socket.socket, report: HealthReport | CountsReport) -> None:
         try:
-            sender.sendto(self._secret + b" " + msgspec.json.encode(told), self._where)
+            sender.sendto(self._secret + b" " + msgspec.json.encode(report), self._where)
         except OSError:  # no room just now, or the parent is gone; the next one is due in a second
             _log.debug("a report about health was not sent", exc_info=True)
 

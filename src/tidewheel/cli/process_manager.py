@@ -29,7 +29,7 @@ _log = logging.getLogger("tidewheel.cli")
 
 
 def run_worker_processes(
-    app_reference: str, number: int, name: str | None, leash: ParentLink | None, health_listen: str = ""
+    app_reference: str, number: int, name: str | None, parent_link: ParentLink | None, health_listen: str = ""
 ) -> int:
     """Keep ``number`` workers running until told to stop; the exit code."""
     telling = (
@@ -40,18 +40,21 @@ def run_worker_processes(
     try:
         reports = telling.reports if telling is not None else None
         members = [WorkerMember(index, name, reports) for index in range(1, number + 1)]
-        return _run_members(app_reference, members, leash, reports)
+        return _run_members(app_reference, members, parent_link, reports)
     finally:
         if telling is not None:
             telling.stop()
 
 
 def _run_members(
-    app_reference: str, members: list[WorkerMember], leash: ParentLink | None, reports: HealthReports | None
+    app_reference: str,
+    members: list[WorkerMember],
+    parent_link: ParentLink | None,
+    reports: HealthReports | None,
 ) -> int:
     with child_process.count_stop_signals() as stop:
-        if leash is not None:
-            leash.listen(stop)
+        if parent_link is not None:
+            parent_link.listen(stop)
         _log.info(
             "tidewheel %s: %d worker processes of %s; Ctrl-C stops them all",
             __version__,

@@ -85,13 +85,13 @@ class WorkerRunner:
     """One worker, from the first try to open its store to its last words."""
 
     def __init__(
-        self, options: dict[str, Any], leash: ParentLink | None, replacement: ProcessReplacement
+        self, options: dict[str, Any], parent_link: ParentLink | None, replacement: ProcessReplacement
     ) -> None:
         self.has_started = False
         self.needs_replacement = False  # half the slots are stuck, and this process is to be replaced
         self._replacement = replacement
         self._options = {**options, "handle_signals": False}
-        self._parent_link = leash
+        self._parent_link = parent_link
         self._handled_urgency = 0  # how urgently it has been asked to stop so far
         self._stop_requested = asyncio.Event()
         self._app: Tidewheel | None = None

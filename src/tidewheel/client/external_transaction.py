@@ -42,10 +42,10 @@ class AsyncConnection(Protocol):
 class UsingTask(Generic[P, R]):
     """A task on a connection whose calls block. Made by :meth:`Task.using`."""
 
-    def __init__(self, task: Task[P, R], template: JobTemplate, borrowed: ExternalConnection) -> None:
+    def __init__(self, task: Task[P, R], template: JobTemplate, external: ExternalConnection) -> None:
         self._task = task
         self._template = template
-        self._borrowed = borrowed
+        self._borrowed = external
 
     def __repr__(self) -> str:
         return f"<UsingTask {self._task.name} on {self._borrowed.dialect}>"
@@ -64,10 +64,10 @@ class UsingTask(Generic[P, R]):
 class AsyncUsingTask(Generic[P, R]):
     """A task on a connection whose calls are awaited. Made by :meth:`Task.using`."""
 
-    def __init__(self, task: Task[P, R], template: JobTemplate, borrowed: AsyncExternalConnection) -> None:
+    def __init__(self, task: Task[P, R], template: JobTemplate, external: AsyncExternalConnection) -> None:
         self._task = task
         self._template = template
-        self._borrowed = borrowed
+        self._borrowed = external
 
     def __repr__(self) -> str:
         return f"<AsyncUsingTask {self._task.name} on {self._borrowed.dialect}>"
@@ -87,20 +87,20 @@ def bind_task(
     task: Task[P, R], template: JobTemplate, connection: object
 ) -> UsingTask[P, R] | AsyncUsingTask[P, R]:
     """The task on this connection, whatever kind it is."""
-    borrowed = wrap_connection(connection)
-    if isinstance(borrowed, AsyncExternalConnection):
-        return AsyncUsingTask(task, template, borrowed)
-    return UsingTask(task, template, borrowed)
+    external = wrap_connection(connection)
+    if isinstance(external, AsyncExternalConnection):
+        return AsyncUsingTask(task, template, external)
+    return UsingTask(task, template, external)
 
 
 def enqueue_externally(
     app: Tidewheel, jobs: Sequence[NewJob], connection: object
 ) -> list[BlockingJob[Any]] | Coroutine[Any, Any, list[Job[Any]]]:
     """Checked jobs on this connection: their handles, or a coroutine of them."""
-    borrowed = wrap_connection(connection)
-    if isinstance(borrowed, AsyncExternalConnection):
-        return _enqueue_async(app, jobs, borrowed)
-    return _enqueue(app, jobs, borrowed)
+    external = wrap_connection(connection)
+    if isinstance(external, AsyncExternalConnection):
+        return _enqueue_async(app, jobs, external)
+    return _enqueue(app, jobs, external)
 
 
 def first_handle(
@@ -114,17 +114,17 @@ async def _first_handle(handles: Coroutine[Any, Any, list[Job[Any]]]) -> Job[Any
     return (await handles)[0]
 
 
-def _enqueue(app: Tidewheel, jobs: Sequence[NewJob], borrowed: ExternalConnection) -> list[BlockingJob[Any]]:
-    handles, untold = borrowed.run_steps(_enqueue_steps(app, jobs, borrowed.dialect))
-    _notify_on_commit(app, untold)
+def _enqueue(app: Tidewheel, jobs: Sequence[NewJob], external: ExternalConnection) -> list[BlockingJob[Any]]:
+    handles, uncommitted = external.run_steps(_enqueue_steps(app, jobs, external.dialect))
+    _notify_on_commit(app, uncommitted)
     return [handle.sync for handle in handles]
 
 
 async def _enqueue_async(
-    app: Tidewheel, jobs: Sequence[NewJob], borrowed: AsyncExternalConnection
+    app: Tidewheel, jobs: Sequence[NewJob], external: AsyncExternalConnection
 ) -> list[Job[Any]]:
-    handles, untold = await borrowed.run_steps(_enqueue_steps(app, jobs, borrowed.dialect))
-    _notify_on_commit(app, untold)
+    handles, uncommitted = await external.run_steps(_enqueue_steps(app, jobs, external.dialect))
+    _notify_on_commit(app, uncommitted)
     return handles
 
 
@@ -143,46 +143,46 @@ def _enqueue_steps(
             "a job of a task that is not durable is in no database, so it cannot be part of a transaction"
         )
     handles: list[Job[Any]] = []
-    untold: list[UncommittedEnqueue] = []
+    uncommitted: list[UncommittedEnqueue] = []
     if jobs:
         joined = yield from (
             joiner.enqueue(jobs)
             if app.telemetry.off
             else app.telemetry.join_transaction(joiner.enqueue, jobs)
         )
-        untold.extend(joined.uncommitted)
+        uncommitted.extend(joined.uncommitted)
         for job, answer in zip(jobs, joined.enqueued, strict=True):
-            handle = yield from _handle(app, job, answer, joined, untold)
+            handle = yield from _handle(app, job, answer, joined, uncommitted)
             handles.append(handle)
     if app.after_external_enqueue is not None:
         app.after_external_enqueue(handles)
-    return handles, untold
+    return handles, uncommitted
 
 
 def _handle(
     app: Tidewheel,
     job: NewJob,
     answer: Enqueued,
-    joined: ExternalEnqueueResult,
-    untold: list[UncommittedEnqueue],
+    result: ExternalEnqueueResult,
+    uncommitted: list[UncommittedEnqueue],
 ) -> TransactionSteps[Job[Any]]:
     """The new job, or the one that holds its key. Where that has just been pruned, it is offered again."""
     for _ in range(_MAX_TRIES):
         if not answer.duplicate:
             return Job(app, EnqueuedJob(job, answer))
-        record = joined.key_holders.get(answer.job_id)
+        record = result.key_holders.get(answer.job_id)
         if record is not None:
             return Job(app, record, duplicate=True, replaced=answer.replaced)
-        joined = yield from app.external_transaction.enqueue((job,))
-        untold.extend(joined.uncommitted)
-        (answer,) = joined.enqueued
+        result = yield from app.external_transaction.enqueue((job,))
+        uncommitted.extend(result.uncommitted)
+        (answer,) = result.enqueued
     raise StoreUnavailable(
         f"a job's key is taken and freed again and again; given up after {_MAX_TRIES} tries, try again"
     )
 
 
-def _notify_on_commit(app: Tidewheel, untold: Iterable[UncommittedEnqueue]) -> None:
-    for one in untold:
+def _notify_on_commit(app: Tidewheel, uncommitted: Iterable[UncommittedEnqueue]) -> None:
+    for one in uncommitted:
         try:
             app.notify_on_commit(one)
         except Exception as error:

@@ -92,9 +92,9 @@ class _PendingWrite(NamedTuple, Generic[A, R]):
 class WriteBatcher(Generic[A, R]):
     """Arguments on their way to one verb of the store. Lives on one event loop, next to that."""
 
-    def __init__(self, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], rounds: CommitWindow) -> None:
+    def __init__(self, write: Callable[[Sequence[A]], Awaitable[Sequence[R]]], window: CommitWindow) -> None:
         self._write_all = write
-        self._commit_window = rounds
+        self._commit_window = window
         self._waiting: deque[_PendingWrite[A, R]] = deque()
         self._writing: asyncio.Task[None] | None = None
 

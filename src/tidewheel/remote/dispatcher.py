@@ -122,11 +122,11 @@ def _free(request: ClaimRequest) -> int:
 class ClaimDispatcher:
     """The waiters of one event loop, next to its store."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, returning: JobReturner) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Clock, returner: JobReturner) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._job_returner = returning
+        self._job_returner = returner
         self._waiters: dict[WaitingWorker, None] = {}  # in order of arrival
         self._queues: dict[frozenset[Lane], WaitQueue] = {}
         self._changed = asyncio.Event()
@@ -310,26 +310,26 @@ class ClaimDispatcher:
                 f"the store did not answer a claim within {CLAIM_TIMEOUT_SECONDS:g} s"
             ) from None
 
-    async def _watch(self, line: WaitQueue) -> None:
+    async def _watch(self, queue: WaitQueue) -> None:
         """Hear of new jobs for a line, until nobody has stood in it for a while."""
         try:
-            topics = {lane.topic for lane in line.lanes}
+            topics = {lane.topic for lane in queue.lanes}
             async with self._store.wakeups(topics=topics) as hints:
                 hinted = True  # what came before this was not heard
-                while hinted or line.waiting:
+                while hinted or queue.waiting:
                     if hinted:
-                        self._hint(line)
+                        self._hint(queue)
                     hinted = await hints.wait(UNSUBSCRIBE_AFTER_SECONDS)
-            self._hint(line)  # for who came while this was being closed
+            self._hint(queue)  # for who came while this was being closed
         except StoreError as error:
-            _log.debug("no hints come for %d who wait, who are served by polling: %s", line.waiting, error)
+            _log.debug("no hints come for %d who wait, who are served by polling: %s", queue.waiting, error)
         finally:
-            line.subscription = None
-            self._forget_if_empty(line)
+            queue.subscription = None
+            self._forget_if_empty(queue)
 
-    def _hint(self, line: WaitQueue) -> None:
-        if line.waiting:
-            line.needs_claim = True
+    def _hint(self, queue: WaitQueue) -> None:
+        if queue.waiting:
+            queue.needs_claim = True
             self._changed.set()
 
     # -- answers ------------------------------------------------------------------------------------------
@@ -354,9 +354,9 @@ class ClaimDispatcher:
             waiter.queue.waiting -= 1
             self._forget_if_empty(waiter.queue)
 
-    def _forget_if_empty(self, line: WaitQueue) -> None:
-        if not line.waiting and line.subscription is None and self._queues.get(line.lanes) is line:
-            del self._queues[line.lanes]
+    def _forget_if_empty(self, queue: WaitQueue) -> None:
+        if not queue.waiting and queue.subscription is None and self._queues.get(queue.lanes) is queue:
+            del self._queues[queue.lanes]
 
     def _log_outage(self, error: StoreError) -> None:
         level = logging.DEBUG if self._store_unreachable else logging.WARNING

@@ -55,11 +55,13 @@ class _ReserveRequest:
 class ReserveRequests:
     """The requests of one event loop."""
 
-    def __init__(self, room: ClaimDispatcher, store: Store, clock: Clock, returning: JobReturner) -> None:
-        self._dispatcher = room
+    def __init__(
+        self, dispatcher: ClaimDispatcher, store: Store, clock: Clock, returner: JobReturner
+    ) -> None:
+        self._dispatcher = dispatcher
         self._store = store
         self._clock = clock
-        self._job_returner = returning
+        self._job_returner = returner
         self._requests: dict[Hashable, _ReserveRequest] = {}
         self._answered: dict[_ReserveRequest, None] = {}  # those of them with an answer, the oldest first
         self._with_payloads: dict[_ReserveRequest, None] = {}  # those of them that were not reduced

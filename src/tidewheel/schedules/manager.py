@@ -177,8 +177,8 @@ class Schedules:
                 return await self.get(name)
         raise _too_many_conflicts(name)
 
-    async def _write(self, store: Store, name: str, body: StoredSchedule, version: int) -> bool:
-        [written] = await store.write_documents([encode_schedule(name, body, version)])
+    async def _write(self, store: Store, name: str, stored: StoredSchedule, version: int) -> bool:
+        [written] = await store.write_documents([encode_schedule(name, stored, version)])
         self._app.registry.schedule_changes.announce()
         return written is not None
 
@@ -200,22 +200,22 @@ class Schedules:
             )
 
 
-def _replaced(name: str, body: StoredSchedule, wanted: StoredSchedule, *, replace: bool) -> StoredSchedule:
-    if body.origin is ScheduleOrigin.DECLARED:
+def _replaced(name: str, stored: StoredSchedule, wanted: StoredSchedule, *, replace: bool) -> StoredSchedule:
+    if stored.origin is ScheduleOrigin.DECLARED:
         raise WrongState(
             f"schedule {name} is declared in code, and workers would write it again; change it there, or "
             "choose another name"
         )
     if not replace:
         raise WrongState(f"there is a schedule {name} already; replace it, or choose another name")
-    return replace_work(body, wanted)
+    return replace_work(stored, wanted)
 
 
-def replace_work(body: StoredSchedule, wanted: StoredSchedule) -> StoredSchedule:
+def replace_work(stored: StoredSchedule, wanted: StoredSchedule) -> StoredSchedule:
     """The same schedule with other work. Its next firing is computed anew where its times are others."""
-    fired_until = body.fired_until if body.when == wanted.when else wanted.fired_until
+    fired_until = stored.fired_until if stored.when == wanted.when else wanted.fired_until
     return structs.replace(
-        body, when=wanted.when, job=wanted.job, fired_until=fired_until, trouble=None, trouble_at=None
+        stored, when=wanted.when, job=wanted.job, fired_until=fired_until, trouble=None, trouble_at=None
     )
 
 

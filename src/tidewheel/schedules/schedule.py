@@ -120,9 +120,9 @@ def check_schedule_name(value: Any) -> str:
     return value
 
 
-def encode_schedule(name: str, body: StoredSchedule, only_version: int) -> NewDocument:
+def encode_schedule(name: str, stored: StoredSchedule, only_version: int) -> NewDocument:
     """The document, to be written over this version (0: only where there is none)."""
-    return NewDocument(DOCUMENT_KIND, name, msgspec.json.encode(body), expected_version=only_version)
+    return NewDocument(DOCUMENT_KIND, name, msgspec.json.encode(stored), expected_version=only_version)
 
 
 def decode_schedule(document: Document) -> StoredSchedule:
@@ -219,63 +219,63 @@ MAX_PROBLEM_LENGTH: Final = 500
 """Longest reason that is kept, in characters."""
 
 
-def can_fire_here(registry: Registry, name: str, body: StoredSchedule) -> bool:
+def can_fire_here(registry: Registry, name: str, stored: StoredSchedule) -> bool:
     """Whether this app's workers let it fire.
 
     One of the code's: where the code still declares it. Any other: where its task is known, whose signature
     the payload has to fit; or anywhere, if it is for whoever takes jobs of a topic.
     """
-    if body.origin is ScheduleOrigin.DECLARED:
+    if stored.origin is ScheduleOrigin.DECLARED:
         return name in registry.schedules
-    return not body.job.task or registry.find(body.job.task) is not None
+    return not stored.job.task or registry.find(stored.job.task) is not None
 
 
-def make_firing_job(name: str, body: StoredSchedule, fire_time: int) -> NewJob:
+def make_firing_job(name: str, stored: StoredSchedule, fire_time: int) -> NewJob:
     """The job of one firing."""
     entries = {
-        **headers.read_headers(body.job.headers),
+        **headers.read_headers(stored.job.headers),
         headers.SCHEDULE_HEADER: name,
         headers.FIRE_TIME_HEADER: to_datetime(fire_time).isoformat(),
     }
-    return structs.replace(body.job, id=new_id(), headers=headers.write_headers(entries))
+    return structs.replace(stored.job, id=new_id(), headers=headers.write_headers(entries))
 
 
-def check_payload(registry: Registry, body: StoredSchedule) -> None:
+def check_payload(registry: Registry, stored: StoredSchedule) -> None:
     """``InvalidPayload`` when the payload does not fit the task any more."""
-    job = body.job
+    job = stored.job
     task = registry.find(job.task) if job.task else registry.resolve(job.topic, "")
     if task is not None:
         task.decode(job.payload, job.format)
 
 
 def fire_due(
-    registry: Registry, name: str, body: StoredSchedule, due: DueRuns, now: int
+    registry: Registry, name: str, stored: StoredSchedule, due: DueRuns, now: int
 ) -> tuple[StoredSchedule, list[NewJob]]:
     """The jobs of what is due, and the schedule after it.
 
     A payload that does not fit makes no jobs. That is remembered, and the schedule goes on.
     """
     firings = due.firings
-    after = structs.replace(body, fired_until=due.until, missed=body.missed + due.dropped)
+    after = structs.replace(stored, fired_until=due.until, missed=stored.missed + due.dropped)
     if not firings:
         return after, []
     try:
-        check_payload(registry, body)
+        check_payload(registry, stored)
     except Exception as error:  # also of a validator of the user's, which must not end the worker
         after.missed += len(firings)
         # Without the value, where the message has one: more people see schedules than may see payloads.
         words = getattr(error, "kept", None) or str(error)
         said = words if isinstance(error, InvalidInput) else f"{type(error).__name__}: {words}"
         return record_problem(after, said, now), []
-    jobs = [make_firing_job(name, body, at) for at in firings]
+    jobs = [make_firing_job(name, stored, at) for at in firings]
     return record_run(after, jobs, firings[-1], now), jobs
 
 
-def record_run(body: StoredSchedule, jobs: list[NewJob], fire_time: int, now: int) -> StoredSchedule:
+def record_run(stored: StoredSchedule, jobs: list[NewJob], fire_time: int, now: int) -> StoredSchedule:
     """The schedule after these jobs were made."""
     return structs.replace(
-        body,
-        fired=body.fired + len(jobs),
+        stored,
+        fired=stored.fired + len(jobs),
         last_fire_time=fire_time,
         last_fired_at=now,
         last_job_id=jobs[-1].id,
@@ -284,6 +284,6 @@ def record_run(body: StoredSchedule, jobs: list[NewJob], fire_time: int, now: in
     )
 
 
-def record_problem(body: StoredSchedule, reason: str, now: int) -> StoredSchedule:
+def record_problem(stored: StoredSchedule, reason: str, now: int) -> StoredSchedule:
     """The schedule when it could make no job, and why."""
-    return structs.replace(body, trouble=reason[:MAX_PROBLEM_LENGTH], trouble_at=now)
+    return structs.replace(stored, trouble=reason[:MAX_PROBLEM_LENGTH], trouble_at=now)

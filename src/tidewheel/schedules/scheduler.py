@@ -245,7 +245,7 @@ class Scheduler:
         )
 
     async def _record_enqueued(
-        self, name: str, body: StoredSchedule, jobs: list[NewJob], answers: list[Enqueued]
+        self, name: str, stored: StoredSchedule, jobs: list[NewJob], answers: list[Enqueued]
     ) -> None:
         if self._settings.log_jobs:
             job_log.log_enqueued(zip(jobs, answers, strict=True))
@@ -253,7 +253,7 @@ class Scheduler:
         _log.debug("schedule %s made %d jobs, the last is %s", name, len(jobs), last.job_id)
         if last.duplicate:  # the job that holds its key is the one to look at
             known = await self._reload(name)
-            if known is not None and known.body.last_job_id == body.last_job_id:
+            if known is not None and known.body.last_job_id == stored.last_job_id:
                 held = structs.replace(known.body, last_job_id=last.job_id)
                 await self._store.write_documents([encode_schedule(name, held, known.document.version)])
 
@@ -368,9 +368,9 @@ class Scheduler:
 NO_FIRING = int(86_400 * MICROSECONDS)
 
 
-def _is_far_ahead(body: StoredSchedule, now: int) -> bool:
-    return not body.paused and body.fired_until - now > FAR_AHEAD_SECONDS * MICROSECONDS
+def _is_far_ahead(stored: StoredSchedule, now: int) -> bool:
+    return not stored.paused and stored.fired_until - now > FAR_AHEAD_SECONDS * MICROSECONDS
 
 
-def _is_stale(body: StoredSchedule, now: int, seconds: float = RENEW_SECONDS) -> bool:
-    return now - (body.declared_at or 0) >= seconds * MICROSECONDS
+def _is_stale(stored: StoredSchedule, now: int, seconds: float = RENEW_SECONDS) -> bool:
+    return now - (stored.declared_at or 0) >= seconds * MICROSECONDS

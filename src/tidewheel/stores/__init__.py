@@ -99,8 +99,8 @@ async def make_temporary_store(url: str) -> AsyncIterator[TemporaryStore]:
     await _remove_temporary_store(scratch)
 
 
-async def _remove_temporary_store(scratch: TemporaryStore) -> None:
-    removing = asyncio.ensure_future(scratch.remove())
+async def _remove_temporary_store(temporary: TemporaryStore) -> None:
+    removing = asyncio.ensure_future(temporary.remove())
     try:
         await asyncio.shield(removing)
     except asyncio.CancelledError:

@@ -414,9 +414,13 @@ class MiddlewareStack:
         return await step()
 
 
-def prepare_jobs_in_worker(around: MiddlewareStack, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+def prepare_jobs_in_worker(middleware: MiddlewareStack, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """Prepare checked jobs in a worker, which has the registered middleware and no app."""
-    return around.prepare(around.app, jobs) if around.has_enqueue_hooks and around.app is not None else jobs
+    return (
+        middleware.prepare(middleware.app, jobs)
+        if middleware.has_enqueue_hooks and middleware.app is not None
+        else jobs
+    )
 
 
 def _call_next_once(run: RunMiddleware, context: Context | BatchContext, inner: CallNext) -> CallNext:

@@ -63,14 +63,14 @@ def check_history(events: Iterable[Event]) -> CheckReport:
     return CheckReport(violations, counts, dict(book.faults), recovery, left_out)
 
 
-def _counts(book: HistoryIndex) -> dict[str, int]:
+def _counts(histories: HistoryIndex) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    for enqueueing in book.enqueue_calls:
+    for enqueueing in histories.enqueue_calls:
         counts["enqueues"] += 1
         counts[f"enqueues {enqueueing.result}"] += 1
-    counts["jobs"] = sum(bool(life.stored) for life in book.jobs.values())
-    counts["claims"] = len(book.claim_calls)
-    for _, lease in book.leases:
+    counts["jobs"] = sum(bool(life.stored) for life in histories.jobs.values())
+    counts["claims"] = len(histories.claim_calls)
+    for _, lease in histories.leases:
         counts["grants"] += 1
         counts["runs"] += len(lease.started)
         counts["extensions"] += len(lease.extensions)
@@ -80,27 +80,27 @@ def _counts(book: HistoryIndex) -> dict[str, int]:
             word = {True: "accepted", False: "refused", None: "unknown"}[settling.accepted]
             counts["endings"] += 1
             counts[f"endings {word}"] += 1
-    for life in book.jobs.values():
+    for life in histories.jobs.values():
         runs = sum(len(lease.started) for lease in life.leases)
         counts["jobs run more than once"] += runs > 1
         if life.end is not None:
             counts[f"jobs {life.end.state}"] += 1
-    counts["processes gone"] = len(book.ended_processes)
-    counts["processes frozen"] = len(book.freezes)
-    counts["events without a grant"] = len(book.events_without_grant)
+    counts["processes gone"] = len(histories.ended_processes)
+    counts["processes frozen"] = len(histories.freezes)
+    counts["events without a grant"] = len(histories.events_without_grant)
     return {name: number for name, number in sorted(counts.items()) if number or " " not in name}
 
 
-def _recovery(book: HistoryIndex) -> RecoveryTimes:
+def _recovery(histories: HistoryIndex) -> RecoveryTimes:
     recovery = RecoveryTimes()
-    for orphan in find_orphaned_leases(book):
+    for orphan in find_orphaned_leases(histories):
         recovery.orphans += 1
         due = orphan.due
         if orphan.found is None or not orphan.certain:
             continue
         recovery.timed += 1
         # Nobody can be found by a store that is away: count from its return.
-        for span in book.store_outages:
+        for span in histories.store_outages:
             if not span.process and span.begin <= max(due, orphan.found) and span.end > due:
                 due = min(span.end, orphan.found)
         late = max(0.0, orphan.found - due)

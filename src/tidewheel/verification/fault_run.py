@@ -118,7 +118,7 @@ async def verify(
 
 
 async def run_with_faults(
-    scratch: TemporaryStore,
+    temporary: TemporaryStore,
     plan: FaultRunPlan,
     directory: Path,
     *,
@@ -130,7 +130,7 @@ async def run_with_faults(
     """One sweep on a store that nobody else uses. Tests bring their own troubles and ways to the store."""
 
     async def straight(_: str) -> str:
-        return scratch.url
+        return temporary.url
 
     recorder = FileRecorder(directory / "sweep.jsonl", "sweep")
     crew = ProcessGroup(
@@ -141,11 +141,11 @@ async def run_with_faults(
         seed=plan.seed,
         pause=plan.pause,
     )
-    app = make_workload_app(scratch.url, lease=plan.lease)
+    app = make_workload_app(temporary.url, lease=plan.lease)
     began = time.monotonic()
     try:
         async with app:
-            scene = FaultContext(crew, random.Random(plan.seed), plan.lease, recorder, scratch)  # noqa: S311
+            scene = FaultContext(crew, random.Random(plan.seed), plan.lease, recorder, temporary)  # noqa: S311
             team: dict[Role, int] = {"guard": 1, "worker": plan.workers, "producer": plan.producers}
             for role, number in team.items():
                 for _ in range(number):
@@ -165,7 +165,7 @@ async def run_with_faults(
         recorder.close()
     report = await asyncio.to_thread(check_history, read_history(crew.histories))
     report.violations[:0] = [Violation(RUN_RULE, problem) for problem in problems]
-    return FaultRunResult(plan, report, scratch.profile, scratch.location, time.monotonic() - began)
+    return FaultRunResult(plan, report, temporary.profile, temporary.location, time.monotonic() - began)
 
 
 async def _inject_faults(
@@ -200,25 +200,25 @@ async def _inject_faults(
         await asyncio.gather(*under_way, replacing, return_exceptions=True)
 
 
-async def _replace_ended(crew: ProcessGroup, enough: asyncio.Event) -> None:
+async def _replace_ended(group: ProcessGroup, enough: asyncio.Event) -> None:
     """Beside the trouble, which does not wait for a process to start."""
     while not enough.is_set():
-        await crew.replace_ended()
+        await group.replace_ended()
         await asyncio.sleep(0.05)
 
 
-async def _drain(app: Tidewheel, crew: ProcessGroup, plan: FaultRunPlan, patience: float) -> list[str]:
+async def _drain(app: Tidewheel, group: ProcessGroup, plan: FaultRunPlan, patience: float) -> list[str]:
     """No more jobs, no more trouble: everything that was accepted comes to its end."""
-    for member in crew.processes:
-        crew.thaw(member)
-    for member in crew.processes:
+    for member in group.processes:
+        group.thaw(member)
+    for member in group.processes:
         if member.role == "producer" and member.alive:
-            await crew.stop(member)
-    crew.retire_role("producer")
+            await group.stop(member)
+    group.retire_role("producer")
     deadline = time.monotonic() + patience + 10 * plan.lease
     left, quiet = -1, 0
     while time.monotonic() < deadline:
-        await crew.replace_ended()
+        await group.replace_ended()
         with contextlib.suppress(StoreError):
             stats = await app.stats()
             left = stats.pending + stats.running

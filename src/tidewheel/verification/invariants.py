@@ -51,15 +51,15 @@ class Invariant:
 # -- 1 ------------------------------------------------------------------------------------------------------
 
 
-def acknowledged_is_present(book: HistoryIndex) -> Findings:
+def acknowledged_is_present(histories: HistoryIndex) -> Findings:
     keys: defaultdict[tuple[str, str, str], list[UUID]] = defaultdict(list)
-    for life in book.jobs.values():
+    for life in histories.jobs.values():
         if len(life.stored) > 1:
             yield f"job {life.id} is stored {len(life.stored)} times"
         seen = life.leases or any(one.verdict in CANCEL_VERDICTS for one in life.cancel_calls)
         if (life.end is not None or seen) and life.request is None:
             yield f"job {life.id} is there though nobody asked for it"
-        if seen and life.end is None and book.drained_at:
+        if seen and life.end is None and histories.drained_at:
             yield f"job {life.id} was there, and is gone"
         for stored in life.stored:
             if stored.key is not None:
@@ -69,21 +69,21 @@ def acknowledged_is_present(book: HistoryIndex) -> Findings:
     for (tenant, task, key), holders in keys.items():
         if len(holders) > 1:
             yield f"{len(holders)} jobs hold the key {key!r} of {task} in tenant {tenant}"
-    for enqueueing in book.enqueue_calls:
+    for enqueueing in histories.enqueue_calls:
         if enqueueing.result is Result.OK:
-            yield from _acknowledged(book, enqueueing)
+            yield from _acknowledged(histories, enqueueing)
         elif enqueueing.result is Result.FAILED:
             for job in enqueueing.called.jobs:
-                life = book.job_history(job.id)
+                life = histories.job_history(job.id)
                 if life.request_count == 1 and (life.end is not None or life.leases):
                     yield f"job {job.id} is there though its enqueue failed for certain"
 
 
-def _acknowledged(book: HistoryIndex, enqueueing: EnqueueCall) -> Findings:
+def _acknowledged(histories: HistoryIndex, enqueueing: EnqueueCall) -> Findings:
     answered = enqueueing.answered
     assert answered is not None  # noqa: S101 - it is the answer that acknowledges
     for job, job_id, duplicate in zip(enqueueing.called.jobs, answered.ids, answered.duplicates, strict=True):
-        holder = book.jobs.get(job_id)
+        holder = histories.jobs.get(job_id)
         if holder is None or holder.end is None:
             yield f"job {job_id} was acknowledged to {answered.process} and is gone"
         elif duplicate and (job.key is None or _key(holder.request) != _key(job)):
@@ -112,14 +112,14 @@ def _differences(asked: RequestedJob, stored: StoredJob) -> str:
 _ENDS = {"complete": State.COMPLETED, "fail": State.FAILED, "cancel": State.CANCELLED}
 
 
-def every_job_ends_once(book: HistoryIndex) -> Findings:
-    for life in book.jobs.values():
+def every_job_ends_once(histories: HistoryIndex) -> Findings:
+    for life in histories.jobs.values():
         end = life.end
         if end is None:
             continue
         state = State(end.state)
         if state not in FINAL_STATES:
-            if book.drained_at:
+            if histories.drained_at:
                 yield f"job {life.id} is still {state} though nothing is going on any more"
             continue
         ends = [(lease, settling) for lease in life.leases for settling in lease.accepted]
@@ -136,7 +136,7 @@ def every_job_ends_once(book: HistoryIndex) -> Findings:
                 )
             elif lease.fence != end.fence:
                 yield f"job {life.id} was ended under fence {lease.fence}, but has fence {end.fence}"
-        if not final and (why_not := _unexplained(book, life, state)):
+        if not final and (why_not := _unexplained(histories, life, state)):
             yield f"job {life.id} is {state}, {why_not}"
         if any(lease.fence > end.fence for lease in life.leases):
             yield f"job {life.id} was granted again after it had ended under fence {end.fence}"
@@ -144,16 +144,16 @@ def every_job_ends_once(book: HistoryIndex) -> Findings:
             yield f"job {life.id} is {state} though it was cancelled"
 
 
-def _unexplained(book: HistoryIndex, life: JobHistory, state: State) -> str | None:
+def _unexplained(histories: HistoryIndex, history: JobHistory, state: State) -> str | None:
     """None when its end has another reason than an ending that was accepted in somebody's hearing."""
-    end = life.end
+    end = history.end
     assert end is not None  # noqa: S101 - callers look at stored jobs
-    winner = next((lease for lease in life.leases if lease.fence == end.fence), None)
+    winner = next((lease for lease in history.leases if lease.fence == end.fence), None)
     undecided = winner.unknown_outcomes if winner is not None else set()
     asked_to_cancel = any(
         one.verdict in {"done", "requested", None}
-        and (end.ended is None or book.clock_stepped or one.sent <= end.ended + CLOCK_SLACK_SECONDS)
-        for one in life.cancel_calls
+        and (end.ended is None or histories.clock_stepped or one.sent <= end.ended + CLOCK_SLACK_SECONDS)
+        for one in history.cancel_calls
     )
     match state:
         case State.COMPLETED:
@@ -163,23 +163,25 @@ def _unexplained(book: HistoryIndex, life: JobHistory, state: State) -> str | No
             by_retry = winner is not None and any(
                 one.outcome == "retry" and one.accepted is not False for one in winner.settle_calls
             )
-            lost = end.error == "worker_lost" and _was_lost(book, winner, end)
+            lost = end.error == "worker_lost" and _was_lost(histories, winner, end)
             if "fail" in undecided or (tried and (by_retry or lost)):
                 return None
             return f"but nobody failed it, and attempt {end.attempt} was not its last ({end.error})"
         case _:
             expired = end.error == "expired"
-            by_parent = end.error == "parent_failed" and life.request is not None and life.request.after != ()
+            by_parent = (
+                end.error == "parent_failed" and history.request is not None and history.request.after != ()
+            )
             if asked_to_cancel or expired or by_parent or "cancel" in undecided:
                 return None
             return "but nobody asked for that"
 
 
-def _was_lost(book: HistoryIndex, winner: LeaseHistory | None, end: StoredJob) -> bool:
+def _was_lost(histories: HistoryIndex, winner: LeaseHistory | None, end: StoredJob) -> bool:
     """Whether its last lease, or one nobody heard of, had ended when the job was given up for it."""
     if winner is None:
-        return bool(book.unanswered_claims)
-    if book.clock_stepped or end.ended is None:
+        return bool(histories.unanswered_claims)
+    if histories.clock_stepped or end.ended is None:
         return True
     return end.ended >= winner.held_at_least_as_of(end.ended) - CLOCK_SLACK_SECONDS
 
@@ -187,19 +189,19 @@ def _was_lost(book: HistoryIndex, winner: LeaseHistory | None, end: StoredJob) -
 # -- 3 ------------------------------------------------------------------------------------------------------
 
 
-def leases_do_not_overlap(book: HistoryIndex) -> Findings:
+def leases_do_not_overlap(histories: HistoryIndex) -> Findings:
     given: dict[int, JobHistory] = {}
-    for life, lease in book.leases:
+    for life, lease in histories.leases:
         other = given.setdefault(lease.fence, life)
         if other is not life:
             yield f"fence {lease.fence} was given out for job {other.id} and for job {life.id}"
-    for life in book.jobs.values():
+    for life in histories.jobs.values():
         for earlier, later in pairwise(life.leases):
             if earlier.fence == later.fence:
                 yield f"job {life.id}: fence {later.fence} was given out twice"
             elif earlier.granted_at < later.claimed_at and later.fence < earlier.fence:
                 yield f"job {life.id}: fence {later.fence} came after fence {earlier.fence}"
-        if book.clock_stepped:
+        if histories.clock_stepped:
             continue  # leases are counted by that clock: then only fences keep holders apart
         granted = life.grants
         for index, earlier in enumerate(granted):
@@ -213,10 +215,10 @@ def leases_do_not_overlap(book: HistoryIndex) -> Findings:
                     )
 
 
-def valid_leases_are_honoured(book: HistoryIndex) -> Findings:
-    if book.clock_stepped:
+def valid_leases_are_honoured(histories: HistoryIndex) -> Findings:
+    if histories.clock_stepped:
         return
-    for life, lease in book.leases:
+    for life, lease in histories.leases:
         writes: list[ExtendCall | SettleCall] = [*lease.extensions, *lease.settle_calls]
         for write in writes:
             if not write.refused or write.answered is None:
@@ -236,10 +238,10 @@ def valid_leases_are_honoured(book: HistoryIndex) -> Findings:
 # -- 4 ------------------------------------------------------------------------------------------------------
 
 
-def late_writes_are_refused(book: HistoryIndex) -> Findings:
-    for life, lease in book.leases:
+def late_writes_are_refused(histories: HistoryIndex) -> Findings:
+    for life, lease in histories.leases:
         newer = min((other.granted_at for other in life.leases if other.fence > lease.fence), default=None)
-        over = None if book.clock_stepped else lease.held_at_most_until + CLOCK_SLACK_SECONDS
+        over = None if histories.clock_stepped else lease.held_at_most_until + CLOCK_SLACK_SECONDS
         writes = [(lease.earliest_settled_at(one), one.outcome) for one in lease.accepted]
         writes += [(one.sent, "extend") for one in lease.extensions if one.kept]
         for sent, what in writes:
@@ -255,8 +257,8 @@ def late_writes_are_refused(book: HistoryIndex) -> Findings:
                     "though "
                     f"it was sent {sent - over:.3f} s after the lease had ended"
                 )
-        yield from _late_extensions(book, life, lease)
-    for life in book.jobs.values():
+        yield from _late_extensions(histories, life, lease)
+    for life in histories.jobs.values():
         end = life.end
         if end is not None and end.state == State.COMPLETED:
             winners = [lease for lease in life.leases if lease.fence == end.fence]
@@ -264,9 +266,9 @@ def late_writes_are_refused(book: HistoryIndex) -> Findings:
                 yield f"job {life.id} is completed under fence {end.fence}, where no run ended well"
 
 
-def _late_extensions(book: HistoryIndex, life: JobHistory, lease: LeaseHistory) -> Findings:
+def _late_extensions(histories: HistoryIndex, history: JobHistory, lease: LeaseHistory) -> Findings:
     """Each extension must have been sent before the lease had ended as of the extensions before it."""
-    if book.clock_stepped:
+    if histories.clock_stepped:
         return
     until = lease.granted_at + lease.seconds
     ended = min((one.answered for one in lease.accepted if one.answered is not None), default=None)
@@ -275,10 +277,13 @@ def _late_extensions(book: HistoryIndex, life: JobHistory, lease: LeaseHistory) 
             until += extension.seconds  # it may have come into force as late as the lease held
             continue
         if extension.kept and ended is not None and extension.sent > ended:
-            yield f"job {life.id}: {lease.process} extended fence {lease.fence} after its ending was accepted"
+            yield (
+                f"job {history.id}: {lease.process} extended fence {lease.fence} "
+                "after its ending was accepted"
+            )
         if extension.kept and extension.sent > until + CLOCK_SLACK_SECONDS:
             yield (
-                f"job {life.id}: {lease.process} extended fence {lease.fence} "
+                f"job {history.id}: {lease.process} extended fence {lease.fence} "
                 f"{extension.sent - until:.3f} s after it had ended"
             )
         if extension.kept:
@@ -288,8 +293,8 @@ def _late_extensions(book: HistoryIndex, life: JobHistory, lease: LeaseHistory) 
 # -- 5 ------------------------------------------------------------------------------------------------------
 
 
-def attempts_and_times_are_kept(book: HistoryIndex) -> Findings:
-    for life in book.jobs.values():
+def attempts_and_times_are_kept(histories: HistoryIndex) -> Findings:
+    for life in histories.jobs.values():
         asked, end = life.request, life.end
         if asked is None:
             continue
@@ -323,7 +328,7 @@ def attempts_and_times_are_kept(book: HistoryIndex) -> Findings:
             yield f"job {life.id} was not found when it was to be cancelled"
         due = life.requested_at + asked.delay
         for lease in life.grants:
-            if lease.granted_at < due - CLOCK_SLACK_SECONDS and not book.clock_stepped:
+            if lease.granted_at < due - CLOCK_SLACK_SECONDS and not histories.clock_stepped:
                 yield f"job {life.id} was granted {due - lease.granted_at:.3f} s before it was due"
             if cancelled is not None and lease.claimed_at > cancelled:
                 yield f"job {life.id} was granted to {lease.process} after it had been cancelled"
@@ -335,17 +340,17 @@ def attempts_and_times_are_kept(book: HistoryIndex) -> Findings:
 # -- 6 ------------------------------------------------------------------------------------------------------
 
 
-def calls_are_whole_and_tenants_apart(book: HistoryIndex) -> Findings:
-    for enqueueing in book.enqueue_calls:
+def calls_are_whole_and_tenants_apart(histories: HistoryIndex) -> Findings:
+    for enqueueing in histories.enqueue_calls:
         # Of jobs with keys others may hold them, which is known only from the answer.
         plain = [job for job in enqueueing.called.jobs if job.key is None]
-        there = sum(book.job_history(job.id).end is not None for job in plain)
+        there = sum(histories.job_history(job.id).end is not None for job in plain)
         if 0 < there < len(plain):
             yield (
                 f"{there} of the {len(plain)} jobs that {enqueueing.called.process} enqueued together are "
                 "there"
             )
-    for life in book.jobs.values():
+    for life in histories.jobs.values():
         if life.request is None:
             continue
         tenant = life.request.tenant
@@ -354,22 +359,22 @@ def calls_are_whole_and_tenants_apart(book: HistoryIndex) -> Findings:
                 yield f"job {life.id} of tenant {tenant} was granted as one of {lease.granted.tenant}"
         if life.end is not None and life.end.tenant != tenant:
             yield f"job {life.id} of tenant {tenant} is stored as one of {life.end.tenant}"
-    for listed in book.listed:
+    for listed in histories.listed:
         for job_id in listed.ids:
-            owner = book.job_history(job_id).request
+            owner = histories.job_history(job_id).request
             if owner is not None and owner.tenant != listed.tenant:
                 yield f"job {job_id} of tenant {owner.tenant} was shown to tenant {listed.tenant}"
-    yield from _counters(book)
+    yield from _counters(histories)
 
 
-def _counters(book: HistoryIndex) -> Findings:
-    if not book.counted:
+def _counters(histories: HistoryIndex) -> Findings:
+    if not histories.counted:
         return
     real: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for life in book.jobs.values():
+    for life in histories.jobs.values():
         for stored in life.stored:
             real[stored.topic][stored.state] += 1
-    said = {counted.topic: counted.states for counted in book.counted}
+    said = {counted.topic: counted.states for counted in histories.counted}
     for topic in sorted(real.keys() | said.keys()):
         counts = {state: number for state, number in said.get(topic, {}).items() if number}
         if counts != dict(real[topic]):
@@ -379,12 +384,12 @@ def _counters(book: HistoryIndex) -> Findings:
 # -- 7 ------------------------------------------------------------------------------------------------------
 
 
-def parents_end_first(book: HistoryIndex) -> Findings:
-    for life in book.jobs.values():
+def parents_end_first(histories: HistoryIndex) -> Findings:
+    for life in histories.jobs.values():
         asked = life.request
         if asked is None or not asked.after:
             continue
-        ends = [None if (parent := book.jobs.get(one)) is None else parent.end for one in asked.after]
+        ends = [None if (parent := histories.jobs.get(one)) is None else parent.end for one in asked.after]
         all_well = all(end is not None and end.state == State.COMPLETED for end in ends)
         if life.end is not None and life.end.error == "parent_failed" and (asked.after_any or all_well):
             yield f"job {life.id} was cancelled for a parent, though {asked.after} gave no reason"
@@ -395,7 +400,7 @@ def parents_end_first(book: HistoryIndex) -> Findings:
                 elif not asked.after_any and end.state != State.COMPLETED:
                     yield f"job {life.id} was granted, though its parent {parent_id} is {end.state}"
                 elif (
-                    not book.clock_stepped
+                    not histories.clock_stepped
                     and end.ended is not None
                     and lease.granted_at < end.ended - CLOCK_SLACK_SECONDS
                 ):
@@ -416,9 +421,9 @@ class OrphanedLease:
     certain: bool  # whether no call may have lengthened it of which nobody knows
 
 
-def find_orphaned_leases(book: HistoryIndex) -> Iterator[OrphanedLease]:
+def find_orphaned_leases(histories: HistoryIndex) -> Iterator[OrphanedLease]:
     """Every lease that nobody ended."""
-    for life in book.jobs.values():
+    for life in histories.jobs.values():
         grants = life.grants
         for index, lease in enumerate(grants):
             following = grants[index + 1 :]
@@ -431,13 +436,13 @@ def find_orphaned_leases(book: HistoryIndex) -> Iterator[OrphanedLease]:
             else:
                 found = life.end.ended if life.end is not None else None
             due = lease.held_at_most_until
-            unheard = list(_unheard(book, lease, found))
+            unheard = list(_unheard(histories, lease, found))
             yield OrphanedLease(life, lease, max([due, *unheard]), found, lease.end_is_known and not unheard)
 
 
-def _unheard(book: HistoryIndex, lease: LeaseHistory, found: float | None) -> Iterator[float]:
+def _unheard(histories: HistoryIndex, lease: LeaseHistory, found: float | None) -> Iterator[float]:
     """Until when somebody may have held it without ever hearing of that."""
-    for called in book.unanswered_claims:
+    for called in histories.unanswered_claims:
         if (
             lease.claimed_at - MAX_IN_FLIGHT_SECONDS <= called.at < (found or FOREVER)
             and lease.granted.topic in called.topics
@@ -445,18 +450,18 @@ def _unheard(book: HistoryIndex, lease: LeaseHistory, found: float | None) -> It
             yield called.at + MAX_IN_FLIGHT_SECONDS + lease.seconds
 
 
-def orphans_are_found_in_time(book: HistoryIndex) -> Findings:
-    if book.clock_stepped:
+def orphans_are_found_in_time(histories: HistoryIndex) -> Findings:
+    if histories.clock_stepped:
         return  # their leases may have been made longer by it
     empty = [
         (claiming.called, claiming.answered.at)
-        for claiming in book.claim_calls
+        for claiming in histories.claim_calls
         if claiming.answered is not None
         and claiming.answered.result is Result.OK
         and not claiming.answered.grants
     ]
     sent = [called.at for called, _ in empty]
-    for orphan in find_orphaned_leases(book):
+    for orphan in find_orphaned_leases(histories):
         end = orphan.life.end
         following = [lease for lease in orphan.life.grants if lease.fence > orphan.lease.fence]
         if following:

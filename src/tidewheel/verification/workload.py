@@ -73,15 +73,15 @@ def make_workload_app(
 def _handler(
     recorder: Recorder | None, lease: float, *, spared: bool
 ) -> Callable[..., Coroutine[Any, Any, None]]:
-    async def work(ctx: Context, conduct: HandlerBehavior) -> None:
+    async def work(ctx: Context, behavior: HandlerBehavior) -> None:
         if recorder is None:
             return
         job_id, fence = ctx.job.id, ctx.fence
         recorder.write(HandlerStarted(at=recorder.now(), process=recorder.name, id=job_id, fence=fence))
         well = False
         try:
-            harmful = conduct in {HandlerBehavior.BLOCKING, HandlerBehavior.DEADLY}
-            await _behave(HandlerBehavior.QUICK if spared and harmful else conduct, ctx, lease, recorder)
+            harmful = behavior in {HandlerBehavior.BLOCKING, HandlerBehavior.DEADLY}
+            await _behave(HandlerBehavior.QUICK if spared and harmful else behavior, ctx, lease, recorder)
             well = True
         finally:
             recorder.write(
@@ -91,9 +91,9 @@ def _handler(
     return work
 
 
-async def _behave(conduct: HandlerBehavior, ctx: Context, lease: float, recorder: Recorder) -> None:
+async def _behave(behavior: HandlerBehavior, ctx: Context, lease: float, recorder: Recorder) -> None:
     await asyncio.sleep(jitter(0.0, 0.02))
-    match conduct:
+    match behavior:
         case HandlerBehavior.SLOW:
             await asyncio.sleep(1.5 * lease)
         case HandlerBehavior.FAILING if ctx.attempt == 1:

@@ -96,13 +96,13 @@ class ActiveJobs:
     def __init__(self) -> None:
         self._by_fence: dict[int, ActiveJob] = {}
 
-    def add(self, held: ActiveJob) -> None:
-        self._by_fence[held.job.lease.fence] = held
+    def add(self, active: ActiveJob) -> None:
+        self._by_fence[active.job.lease.fence] = active
 
     def remove(self, gone: Iterable[ActiveJob]) -> None:
         forget = self._by_fence.pop
-        for held in gone:
-            forget(held.job.lease.fence, None)
+        for active in gone:
+            forget(active.job.lease.fence, None)
 
     def snapshot(self) -> list[ActiveJob]:
         """All of them, as of now; safe from any thread."""
@@ -111,5 +111,5 @@ class ActiveJobs:
     def __len__(self) -> int:
         return len(self._by_fence)
 
-    def __contains__(self, held: ActiveJob) -> bool:
-        return held.job.lease.fence in self._by_fence
+    def __contains__(self, active: ActiveJob) -> bool:
+        return active.job.lease.fence in self._by_fence

@@ -78,8 +78,8 @@ class BatchMemberRun(AttemptRun):
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: BatchCall, held: ActiveJob, store: Store, worker: JobExecutor) -> None:
-        super().__init__(held, store, worker)
+    def __init__(self, call: BatchCall, active: ActiveJob, store: Store, executor: JobExecutor) -> None:
+        super().__init__(active, store, executor)
         self._call = call
 
     def _hold_slot_until(self, thread: asyncio.Future[Any]) -> None:
@@ -95,15 +95,15 @@ class BatchMemberRun(AttemptRun):
 class BatchMember:
     """Stands for the handler of one job (``ActiveJob.handler``) that shares its call with others."""
 
-    __slots__ = ("_call", "_held")
+    __slots__ = ("_active", "_call")
 
-    def __init__(self, call: BatchCall, held: ActiveJob) -> None:
+    def __init__(self, call: BatchCall, active: ActiveJob) -> None:
         self._call = call
-        self._held = held
+        self._active = active
 
     def cancel(self, msg: Any = None) -> bool:
         """Its job is to stop. The call goes on for the others; without any it is told."""
-        self._call.request_stop(self._held, msg)
+        self._call.request_stop(self._active, msg)
         return True
 
     def done(self) -> bool:
@@ -111,7 +111,7 @@ class BatchMember:
 
         One that was told to stop while the call goes on for others is none of those.
         """
-        return self._call.stopped_for is not self._held or (
+        return self._call.stopped_for is not self._active or (
             self._call.finished and not self._call.has_running_thread
         )
 
@@ -141,14 +141,14 @@ class BatchCall:
     def free_places(self) -> int:
         return self.batch.size - len(self.jobs)
 
-    def fits(self, held: ActiveJob) -> bool:
+    def fits(self, active: ActiveJob) -> bool:
         """Not either what may kill its worker: that must not take others with it."""
         return (
             self.free_places > 0
-            and held.task is self.task
-            and held.job.tenant == self.tenant
-            and held.stop_reason is None
-            and not held.job.losses
+            and active.task is self.task
+            and active.job.tenant == self.tenant
+            and active.stop_reason is None
+            and not active.job.losses
         )
 
     @property
@@ -166,13 +166,13 @@ class BatchCall:
         while self._thread is not None and not self._thread.done():
             await asyncio.wait((self._thread,))
 
-    def add(self, held: ActiveJob) -> None:
-        self.jobs.append(held)
-        held.handler = BatchMember(self, held)
+    def add(self, active: ActiveJob) -> None:
+        self.jobs.append(active)
+        active.handler = BatchMember(self, active)
         if not self.free_places:
             self.full.set()
 
-    def request_stop(self, held: ActiveJob, message: Any) -> None:
+    def request_stop(self, active: ActiveJob, message: Any) -> None:
         """One of its jobs is to stop."""
         if not self.handler_running:
             return  # seen before it begins
@@ -180,7 +180,7 @@ class BatchCall:
             if all(one.settling for one in self.jobs):
                 self._slot.cancel(ABANDONED_MESSAGE)
         elif all(one.stop_reason is not None for one in self.jobs):
-            self.stopped_for = self.stopped_for or held
+            self.stopped_for = self.stopped_for or active
             self._slot.cancel(message)
 
 
@@ -194,17 +194,17 @@ class BatchRunner(SlotRunner):
 
     def _next(self) -> ActiveJob | None:
         """Likewise, but a job that a batch waits for joins that."""
-        while (held := super()._next()) is not None:
-            if held.task.batch is None or not self._collecting:
-                return held
-            gathering = self._collecting.get((held.task, held.job.tenant))
-            if gathering is None or not gathering.fits(held):
-                return held
-            gathering.add(held)
+        while (active := super()._next()) is not None:
+            if active.task.batch is None or not self._collecting:
+                return active
+            gathering = self._collecting.get((active.task, active.job.tenant))
+            if gathering is None or not gathering.fits(active):
+                return active
+            gathering.add(active)
         return None
 
-    def _run(self, held: ActiveJob) -> Coroutine[Any, Any, None]:
-        return super()._run(held) if held.task.batch is None else self._run_batch(held)
+    def _run(self, active: ActiveJob) -> Coroutine[Any, Any, None]:
+        return super()._run(active) if active.task.batch is None else self._run_batch(active)
 
     async def _run_batch(self, first: ActiveJob) -> None:
         slot = asyncio.current_task()
@@ -220,16 +220,16 @@ class BatchRunner(SlotRunner):
             # Not the handler's error, whose place is an outcome: ours. The jobs must not stay leased for it.
             _log.exception("running a batch of %s failed in the worker itself", call.task.name)
             why = JobError("internal_error", f"the worker failed: {type(error).__name__}")
-            for held in call.jobs:
-                self._end_one(held, outcome_rules.after_failure(held.job, None, why, error))
+            for active in call.jobs:
+                self._end_one(active, outcome_rules.after_failure(active.job, None, why, error))
         finally:
             call.finished = True
-            for held in (first, *call.jobs):
+            for active in (first, *call.jobs):
                 if (
-                    not call.has_running_thread or held is not call.stopped_for
+                    not call.has_running_thread or active is not call.stopped_for
                 ):  # cancelled once more: the worker ends
-                    held.handler = None
-                held.context = None
+                    active.handler = None
+                active.context = None
 
     # -- gathering ----------------------------------------------------------------------------------------
 
@@ -251,11 +251,11 @@ class BatchRunner(SlotRunner):
         waiting = self._slots.waiting
         others: list[ActiveJob] = []
         while waiting and call.free_places:
-            held = waiting.popleft()
-            if call.fits(held):
-                call.add(held)
+            active = waiting.popleft()
+            if call.fits(active):
+                call.add(active)
             else:
-                others.append(held)
+                others.append(active)
         waiting.extendleft(reversed(others))
         if len(waiting) <= self._slots.refill_at:
             self._changed()
@@ -272,7 +272,7 @@ class BatchRunner(SlotRunner):
         """Claim for this batch alone: how many jobs the worker takes otherwise goes by its slots."""
         # What waits of the same task is of other tenants. Were it not counted, each of a thousand tenants'
         # batches would claim a thousand jobs of the others.
-        room = call.free_places - sum(held.task is call.task for held in self._slots.waiting)
+        room = call.free_places - sum(active.task is call.task for active in self._slots.waiting)
         if self.batch_claims is None or self.stopping or room <= 0 or self._settler.full:
             return
         request = self.batch_claims.request(call.task, room, self._slots.topic_limits())
@@ -301,39 +301,39 @@ class BatchRunner(SlotRunner):
         if not self.stopping:
             self.start_waiting_jobs()
             return
-        for held in list(self._slots.waiting):
-            self.return_job(held)
+        for active in list(self._slots.waiting):
+            self.return_job(active)
 
     # -- running ------------------------------------------------------------------------------------------
 
     async def _start(self, call: BatchCall) -> None:
         """Leave in ``call.jobs`` what is to be run now."""
         if len(call.jobs) > 1:
-            for held in call.jobs:
-                held.runs_alone = False
-        first = [held for held in call.jobs if held.job.last_attempt or held.job.losses]
+            for active in call.jobs:
+                active.runs_alone = False
+        first = [active for active in call.jobs if active.job.last_attempt or active.job.losses]
         if first:
             await self._record_starts(first)
         now = self._clock.monotonic()
         live: list[ActiveJob] = []
-        for held in call.jobs:
-            if held.settling:
+        for active in call.jobs:
+            if active.settling:
                 continue  # given up while it was gathered
             # The claim's answer may have come that late; the lease may still hold in the store.
-            late = now >= held.deadline
+            late = now >= active.deadline
             if (
                 late
-                or held.stop_reason is not None
+                or active.stop_reason is not None
                 or self.stopping
-                or (held in first and not held.start_recorded)
+                or (active in first and not active.start_recorded)
             ):
-                held.handler = None
-                self._end(held, Released())
+                active.handler = None
+                self._end(active, Released())
                 continue
-            if now >= held.extend_at:
+            if now >= active.extend_at:
                 self._extend_soon()
-            held.started = now
-            live.append(held)
+            active.started = now
+            live.append(active)
         self._slots.started += len(live)
         call.jobs = live
 
@@ -341,40 +341,40 @@ class BatchRunner(SlotRunner):
         """Record the starts of several jobs of one call, as ``_record_start`` does for one."""
         for charged in (False, True):
             await self._record_each(
-                [held for held in last if held.counts_attempt_if_lost is charged], charged
+                [active for active in last if active.counts_attempt_if_lost is charged], charged
             )
 
     async def _record_each(self, last: list[ActiveJob], charged: bool) -> None:
         backoff = Backoff("recording the start of jobs", self._recovery)
-        while live := [held for held in last if held.stop_reason is None]:
+        while live := [active for active in last if active.stop_reason is None]:
             try:
-                answers = await self._store.mark_started([held.job.lease for held in live], alone=charged)
+                answers = await self._store.mark_started([active.job.lease for active in live], alone=charged)
             except StoreError as error:
                 await backoff.pause_after_failure(error)
                 continue
             backoff.record_success()
-            for held, recorded in zip(live, answers, strict=True):
-                held.start_recorded = recorded
+            for active, recorded in zip(live, answers, strict=True):
+                active.start_recorded = recorded
                 if not recorded:
-                    held.stop_reason = StopReason.LOST
+                    active.stop_reason = StopReason.LOST
             return
 
     async def _call(self, call: BatchCall) -> None:
         signature = cast("BatchSignature", call.task.signature)
         items: list[Any] = []
         good: list[ActiveJob] = []
-        for held in call.jobs:
+        for active in call.jobs:
             try:
-                items.append(signature.decode_item(held.job.payload))
-                good.append(held)
+                items.append(signature.decode_item(active.job.payload))
+                good.append(active)
             except Exception as error:
-                held.handler = None
-                self._end(held, outcome_rules.after_bad_payload(held.job, error))
+                active.handler = None
+                self._end(active, outcome_rules.after_bad_payload(active.job, error))
         call.jobs = good
         if not good:
             return
-        for held, outcome in zip(good, await self._outcomes_of(call, signature, items), strict=True):
-            self._end_one(held, outcome)
+        for active, outcome in zip(good, await self._outcomes_of(call, signature, items), strict=True):
+            self._end_one(active, outcome)
         if call.has_running_thread:
             call.stopped_for = call.stopped_for or good[0]
             _log.warning(
@@ -392,8 +392,8 @@ class BatchRunner(SlotRunner):
         outcomes: list[Outcome | None] = [None] * len(call.jobs)
         span = None
         if self._tracing is not None:
-            jobs = [held.job for held in call.jobs]
-            span = self._tracing.start_batch(jobs, call.task.name, self._workplace.name)
+            jobs = [active.job for active in call.jobs]
+            span = self._tracing.start_batch(jobs, call.task.name, self._executor.name)
         call.handler_running = True
         value, raised = None, None
         try:
@@ -409,8 +409,8 @@ class BatchRunner(SlotRunner):
                     timer.cancel()
             decided = self._outcomes(call, value, raised)
             outcomes = [
-                None if held.stop_reason is StopReason.LOST else outcome
-                for held, outcome in zip(call.jobs, decided, strict=True)
+                None if active.stop_reason is StopReason.LOST else outcome
+                for active, outcome in zip(call.jobs, decided, strict=True)
             ]
         finally:
             if span is not None:
@@ -420,35 +420,35 @@ class BatchRunner(SlotRunner):
     def _set_timers(self, jobs: list[ActiveJob]) -> list[asyncio.TimerHandle]:
         """One for each length: mostly all have the same. Longer ones are watched by the keeper."""
         by_length: dict[float, list[ActiveJob]] = {}
-        for held in jobs:
-            if held.job.timeout is not None and held.job.timeout < PRECISE_TIMEOUT_SECONDS:
-                by_length.setdefault(held.job.timeout, []).append(held)
+        for active in jobs:
+            if active.job.timeout is not None and active.job.timeout < PRECISE_TIMEOUT_SECONDS:
+                by_length.setdefault(active.job.timeout, []).append(active)
 
         def time_out(those: list[ActiveJob]) -> None:
-            for held in those:
-                held.expire()
+            for active in those:
+                active.expire()
 
-        loop = self._workplace.loop
+        loop = self._executor.loop
         return [loop.call_later(seconds, time_out, those) for seconds, those in by_length.items()]
 
     async def _invoke(self, call: BatchCall, signature: BatchSignature, items: list[Any]) -> Any:
-        workplace, around, jobs = self._workplace, self._workplace.middleware, call.jobs
+        executor, around, jobs = self._executor, self._executor.middleware, call.jobs
         context = None
         if signature.context is not None or (around is not None and around.wraps_runs):
-            limit = workplace.settings.max_result_bytes
-            for held in jobs:
-                run = BatchMemberRun(call, held, self._store, workplace)
-                held.context = Context(held.job, run, checkpoint_limit=limit)
-            context = BatchContext([held.context for held in jobs if held.context is not None])
+            limit = executor.settings.max_result_bytes
+            for active in jobs:
+                run = BatchMemberRun(call, active, self._store, executor)
+                active.context = Context(active.job, run, checkpoint_limit=limit)
+            context = BatchContext([active.context for active in jobs if active.context is not None])
         variables = contextvars.copy_context()
         variables.run(_adopt_tenant, jobs)
         if around is not None:
-            variables.run(around.restore_variables, *(held.job.headers for held in jobs))
+            variables.run(around.restore_variables, *(active.job.headers for active in jobs))
 
         async def handler() -> Any:
             if call.task.is_async:
                 return await signature.invoke_batch(context, items)
-            thread = workplace.threads.run(lambda: signature.invoke_batch(context, items))
+            thread = executor.threads.run(lambda: signature.invoke_batch(context, items))
             thread.add_done_callback(retrieve_exception)
             call.track_thread(thread)
             return await asyncio.shield(thread)
@@ -464,7 +464,7 @@ class BatchRunner(SlotRunner):
         if raised is not None:
             values = [raised] * len(jobs)
             if not isinstance(raised, asyncio.CancelledError) or any(
-                held.stop_reason is None for held in jobs
+                active.stop_reason is None for active in jobs
             ):
                 # Once: a traceback takes as long as a short job.
                 described = outcome_rules.describe_exception(raised)
@@ -477,30 +477,30 @@ class BatchRunner(SlotRunner):
             why = f"the handler returned {number} for {len(jobs):,} jobs; return a result for each, or None"
             values = [None] * len(jobs)
             failed = Failed(JobError("invalid_result", why, retryable=False))
-            return [_outcome_after_stop(held) or failed for held in jobs]
-        return [self._outcome(task, held, one, described) for held, one in zip(jobs, values, strict=True)]
+            return [_outcome_after_stop(active) or failed for active in jobs]
+        return [self._outcome(task, active, one, described) for active, one in zip(jobs, values, strict=True)]
 
     def _outcome(
-        self, task: Task[..., Any], held: ActiveJob, value: Any, described: JobError | None
+        self, task: Task[..., Any], active: ActiveJob, value: Any, described: JobError | None
     ) -> Outcome | None:
         if isinstance(value, BaseException):
-            if held.stop_reason is not None:
-                return outcome_rules.after_stop(held.job, task.retry, held.stop_reason)
-            return outcome_rules.after_error(held.job, task.retry, value, described)
+            if active.stop_reason is not None:
+                return outcome_rules.after_stop(active.job, task.retry, active.stop_reason)
+            return outcome_rules.after_error(active.job, task.retry, value, described)
         # One that was finished although it was asked to stop has finished.
-        if (stopped := _outcome_after_stop(held)) is not None:
+        if (stopped := _outcome_after_stop(active)) is not None:
             return stopped
-        return outcome_rules.after_return(task, value, self._workplace.settings.max_result_bytes)
+        return outcome_rules.after_return(task, value, self._executor.settings.max_result_bytes)
 
-    def _end_one(self, held: ActiveJob, outcome: Outcome | None) -> None:
-        if not held.settling:  # it was given up before
-            self._end(held, None if held.stop_reason is StopReason.LOST else outcome)
+    def _end_one(self, active: ActiveJob, outcome: Outcome | None) -> None:
+        if not active.settling:  # it was given up before
+            self._end(active, None if active.stop_reason is StopReason.LOST else outcome)
 
 
-def _outcome_after_stop(held: ActiveJob) -> Outcome | None:
+def _outcome_after_stop(active: ActiveJob) -> Outcome | None:
     """What becomes of a job that ran out of time, whatever its handler returned. A lost one is left alone."""
-    if held.stop_reason is StopReason.TIMEOUT:
-        return outcome_rules.after_stop(held.job, held.task.retry, held.stop_reason)
+    if active.stop_reason is StopReason.TIMEOUT:
+        return outcome_rules.after_stop(active.job, active.task.retry, active.stop_reason)
     return None
 
 
@@ -510,7 +510,7 @@ def _adopt_tenant(jobs: list[ActiveJob]) -> None:
     if first.tenant != ROOT_TENANT:
         alike = {
             name: getattr(first, name)
-            if all(getattr(held.job, name) == getattr(first, name) for held in jobs)
+            if all(getattr(active.job, name) == getattr(first, name) for active in jobs)
             else None
             for name in ("user_id", "service_id", "correlation_id")
         }

@@ -65,15 +65,15 @@ class CallbackRunner:
     def __init__(
         self,
         registry: Registry,
-        workplace: JobExecutor,
+        executor: JobExecutor,
         slots: Slots,
-        stuck: StuckHandlers,
+        stuck_handlers: StuckHandlers,
         freed: Callable[[], None],
     ) -> None:
         self._registry = registry
-        self._workplace = workplace
+        self._executor = executor
         self._slots = slots
-        self._stuck = stuck
+        self._stuck = stuck_handlers
         self._freed = freed
         self._waiting: deque[tuple[ActiveJob, Outcome, Callbacks]] = deque()
         self._calling: dict[asyncio.Task[None], UUID] = {}  # and of which job, in their order
@@ -90,16 +90,16 @@ class CallbackRunner:
 
     def on_settled(self, batch: Collection[tuple[ActiveJob, Settlement]], answers: list[bool]) -> None:
         """These outcomes are written, or were refused."""
-        for (held, settlement), accepted in zip(batch, answers, strict=True):
-            callbacks = held.task.callbacks
+        for (active, settlement), accepted in zip(batch, answers, strict=True):
+            callbacks = active.task.callbacks
             if accepted and callbacks is not None and _matching_callbacks(callbacks, settlement.outcome):
                 self._slots.running += 1
-                self._waiting.append((held, settlement.outcome, callbacks))
+                self._waiting.append((active, settlement.outcome, callbacks))
         self._call_waiting()
 
     async def finish(self, seconds: float) -> None:
         """The worker ends: wait so long for those under way, then let go of them."""
-        loop = self._workplace.loop
+        loop = self._executor.loop
         deadline = loop.time() + seconds
         while self._calling and (left := deadline - loop.time()) > 0:
             await asyncio.wait(list(self._calling), timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -118,10 +118,10 @@ class CallbackRunner:
 
     def _call_waiting(self) -> None:
         while self._waiting and len(self._calling) < self._slots.concurrency:
-            held, outcome, callbacks = self._waiting.popleft()
-            job_id = held.job.lease.job_id
-            calling = self._call_all(held, outcome, callbacks, self._last.get(job_id))
-            self._last[job_id] = task = self._workplace.loop.create_task(calling)
+            active, outcome, callbacks = self._waiting.popleft()
+            job_id = active.job.lease.job_id
+            calling = self._call_all(active, outcome, callbacks, self._last.get(job_id))
+            self._last[job_id] = task = self._executor.loop.create_task(calling)
             self._calling[task] = job_id
             task.add_done_callback(self._on_call_done)
 
@@ -138,20 +138,20 @@ class CallbackRunner:
     # -- one job ------------------------------------------------------------------------------------------
 
     async def _call_all(
-        self, held: ActiveJob, outcome: Outcome, callbacks: Callbacks, before: asyncio.Task[None] | None
+        self, active: ActiveJob, outcome: Outcome, callbacks: Callbacks, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:  # of an earlier attempt: a job that is tried again at once may be faster
             await asyncio.wait((before,))
-        workplace = self._workplace
-        limit = workplace.settings.max_result_bytes
-        context = Context(held.job, SettledRun(held, workplace.store, workplace), checkpoint_limit=limit)
+        executor = self._executor
+        limit = executor.settings.max_result_bytes
+        context = Context(active.job, SettledRun(active, executor.store, executor), checkpoint_limit=limit)
         for callback in _matching_callbacks(callbacks, outcome):
-            await self._call(held, callback, context, outcome)
+            await self._call(active, callback, context, outcome)
 
-    async def _call(self, held: ActiveJob, callback: Callback, context: Context, outcome: Outcome) -> None:
-        job_id, task, option = held.job.lease.job_id, held.task.name, callback.option
-        call = _CallbackCall(self._workplace, held, callback, context, outcome)
-        running = self._workplace.loop.create_task(call.run())
+    async def _call(self, active: ActiveJob, callback: Callback, context: Context, outcome: Outcome) -> None:
+        job_id, task, option = active.job.lease.job_id, active.task.name, callback.option
+        call = _CallbackCall(self._executor, active, callback, context, outcome)
+        running = self._executor.loop.create_task(call.run())
         try:
             await asyncio.wait((running,), timeout=CALLBACK_TIMEOUT_SECONDS)
         finally:
@@ -170,7 +170,7 @@ class CallbackRunner:
                 "" if call.is_over(running) else "; it still runs",
             )
             if not call.is_over(running):
-                self._stuck.track_callback(held, call, functools.partial(call.is_over, running))
+                self._stuck.track_callback(active, call, functools.partial(call.is_over, running))
         elif (error := running.result()) is not None:
             _log.error("%s of job %s (%s) failed", option, job_id, task, exc_info=error)
 
@@ -179,10 +179,10 @@ class _CallbackCall:
     """One call of one callback."""
 
     def __init__(
-        self, workplace: JobExecutor, held: ActiveJob, callback: Callback, context: Context, outcome: Outcome
+        self, executor: JobExecutor, active: ActiveJob, callback: Callback, context: Context, outcome: Outcome
     ) -> None:
-        self._workplace = workplace
-        self._held = held
+        self._executor = executor
+        self._active = active
         self._callback = callback
         self._context = context
         self._outcome = outcome
@@ -190,15 +190,15 @@ class _CallbackCall:
 
     async def run(self) -> BaseException | None:
         """What it raised. As a value: an event loop would end with a SystemExit that leaves a task."""
-        act_as_job_owner(self._held.job)  # in this task's own variables, as its handler did
+        act_as_job_owner(self._active.job)  # in this task's own variables, as its handler did
         try:
-            self._held.task.app.registry.middleware.restore_variables(self._held.job.headers)
+            self._active.task.app.registry.middleware.restore_variables(self._active.job.headers)
             value = self._value()
             if self._callback.is_async:
                 said = self._callback(self._context, value)
             else:
                 call = functools.partial(self._callback, self._context, value)
-                self._thread = self._workplace.threads.run(call)
+                self._thread = self._executor.threads.run(call)
                 said = await asyncio.shield(self._thread)
             if inspect.isawaitable(said):  # also of a plain function: a lambda that calls an async one
                 await said
@@ -215,12 +215,12 @@ class _CallbackCall:
         """What the handler returned, as ``job.result()`` gives it; or the error."""
         outcome = self._outcome
         if isinstance(outcome, Completed):
-            task = self._held.task
+            task = self._active.task
             if task.durable:
                 return task.decode_result(outcome.result)
             # The object itself, which the lane has by now.
-            job_id = self._held.job.lease.job_id
-            return cast("LocalStore", self._workplace.store).result_of(job_id)
+            job_id = self._active.job.lease.job_id
+            return cast("LocalStore", self._executor.store).result_of(job_id)
         return outcome.error if isinstance(outcome, Failed | Retried) else None
 
 

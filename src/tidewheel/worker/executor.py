@@ -43,21 +43,21 @@ T = TypeVar("T")
 class AttemptRun:
     """What a context needs to know of its run (``tidewheel.tasks.context.RunControl``)."""
 
-    __slots__ = ("_held", "_store", "_worker", "loop")
+    __slots__ = ("_active", "_store", "_worker", "loop")
 
-    def __init__(self, held: ActiveJob, store: Store, worker: JobExecutor) -> None:
-        self._held = held
+    def __init__(self, active: ActiveJob, store: Store, executor: JobExecutor) -> None:
+        self._active = active
         self._store = store
-        self._worker = worker
-        self.loop = worker.loop
+        self._worker = executor
+        self.loop = executor.loop
 
     @property
     def cancelled(self) -> bool:
-        return self._held.stop_reason is not None
+        return self._active.stop_reason is not None
 
     @property
     def cancel_requested(self) -> bool:
-        return self._held.stop_reason is StopReason.CANCEL
+        return self._active.stop_reason is StopReason.CANCEL
 
     @property
     def shutting_down(self) -> bool:
@@ -69,24 +69,24 @@ class AttemptRun:
 
     @property
     def lost(self) -> bool:
-        return self._held.stop_reason is StopReason.LOST or self._held.settling
+        return self._active.stop_reason is StopReason.LOST or self._active.settling
 
     @property
     def app(self) -> Tidewheel:
-        return self._held.task.app
+        return self._active.task.app
 
     async def begin_transaction(self) -> HandlerTransaction:
         """Open the handler's own transaction."""
-        held = self._held
+        active = self._active
         if self.lost:  # also when its outcome is on its way: nobody would end what begins now
-            raise LeaseLost(f"job {held.job.lease.job_id} has ended for this run; no transaction was begun")
-        lease_seconds = held.job.lease_seconds
+            raise LeaseLost(f"job {active.job.lease.job_id} has ended for this run; no transaction was begun")
+        lease_seconds = active.job.lease_seconds
         return await self._store.begin_transaction(
-            held.job.lease,
+            active.job.lease,
             lease_seconds=lease_seconds,
             seconds=self._worker.settings.transaction_seconds or lease_seconds / 3,
-            tenant=held.job.tenant,
-            on_timeout=held.expire_transaction,
+            tenant=active.job.tenant,
+            on_timeout=active.expire_transaction,
             run_seconds=self._run_seconds(),
         )
 
@@ -96,7 +96,7 @@ class AttemptRun:
             try:
                 return not self.lost and (await self._send(report))[0]
             except StoreUnavailable as error:
-                _log.info("progress of job %s was not written: %s", self._held.job.lease.job_id, error)
+                _log.info("progress of job %s was not written: %s", self._active.job.lease.job_id, error)
                 return True
         what = "saving a checkpoint" if report.step is None else "saving a step"
         kept = await self._retry_until_answered(what, lambda: self._send(report))
@@ -107,12 +107,12 @@ class AttemptRun:
         return await self._store.report([replace(report, run_seconds=self._run_seconds())])
 
     def _run_seconds(self) -> float:
-        started = self._held.started
+        started = self._active.started
         return 0.0 if started is None else max(0.0, self._worker.clock.monotonic() - started)
 
     async def steps(self) -> tuple[StepRecord, ...] | None:
         return await self._retry_until_answered(
-            "reading steps", lambda: self._store.finished_steps(self._held.job.lease)
+            "reading steps", lambda: self._store.finished_steps(self._active.job.lease)
         )
 
     async def _retry_until_answered(self, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
@@ -122,7 +122,7 @@ class AttemptRun:
             try:
                 answer = await call()
             except StoreUnavailable as error:
-                if self._held.stop_reason is not None:
+                if self._active.stop_reason is not None:
                     raise  # asked to stop: a function on a thread must not wait here for ever
                 await backoff.pause_after_failure(error)
             else:
@@ -139,7 +139,7 @@ class AttemptRun:
 
     def _hold_slot_until(self, thread: asyncio.Future[Any]) -> None:
         """See to it that the slot is not given away before this has ended."""
-        self._held.thread = join_futures(self._held.thread, thread)
+        self._active.thread = join_futures(self._active.thread, thread)
 
 
 class JobExecutor:
@@ -181,16 +181,16 @@ class JobExecutor:
         if self._processes is not None:
             await self._processes.close()
 
-    async def execute(self, held: ActiveJob) -> Outcome | None:
+    async def execute(self, active: ActiveJob) -> Outcome | None:
         """Run the handler under this lease. None when the lease was lost and nobody wants the outcome.
 
         Runs in its slot's task, ``held.handler``. Whoever wants the handler to stop sets ``held.stop`` and
         cancels that task; a handler that returns normally all the same is taken at ``held.stop``'s word.
         """
-        job, task = held.job, held.task
+        job, task = active.job, active.task
         isolated = task.isolation is not None and self._places is not None
         if isolated and (self.middleware is None or not self.middleware.wraps_runs):
-            return await self._run_in_process(held)
+            return await self._run_in_process(active)
         try:
             args, kwargs = task.decode(job.payload, job.format)
         except Exception as error:
@@ -198,15 +198,17 @@ class JobExecutor:
         context = None
         if task.signature.context is not None:
             limit = self.settings.max_result_bytes
-            context = held.context = Context(job, AttemptRun(held, self.store, self), checkpoint_limit=limit)
+            context = active.context = Context(
+                job, AttemptRun(active, self.store, self), checkpoint_limit=limit
+            )
         timer = None
         # Longer timeouts are watched by the keeper: a timer of its own would be a tax on every short job.
         # A process has its own, which begins when the task has been imported.
         if job.timeout is not None and job.timeout < PRECISE_TIMEOUT_SECONDS and not isolated:
-            timer = self.loop.call_later(job.timeout, held.expire)
+            timer = self.loop.call_later(job.timeout, active.expire)
         try:
             if self.middleware is not None:
-                value = await self._run_in_middleware(self.middleware, held, context, args, kwargs)
+                value = await self._run_in_middleware(self.middleware, active, context, args, kwargs)
             elif task.is_async:
                 variables = contextvars.copy_context()
                 if context is not None:
@@ -218,34 +220,34 @@ class JobExecutor:
                     started = as_coroutine(started)
                 value = await run_in_context(variables, started)
             else:
-                value = await self._run_on_thread(held, context, args, kwargs)
+                value = await self._run_on_thread(active, context, args, kwargs)
         except asyncio.CancelledError as error:
-            if held.stop_reason is not None:
-                return outcomes.after_stop(job, task.retry, held.stop_reason)
+            if active.stop_reason is not None:
+                return outcomes.after_stop(job, task.retry, active.stop_reason)
             # Cancelled from inside: the handler let somebody else's cancellation escape.
             return outcomes.after_error(job, task.retry, error)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if held.stop_reason is not None:
-                return outcomes.after_stop(job, task.retry, held.stop_reason)
+            if active.stop_reason is not None:
+                return outcomes.after_stop(job, task.retry, active.stop_reason)
             return outcomes.after_error(job, task.retry, error)
         finally:
             if timer is not None:
                 timer.cancel()
-        if held.stop_reason is not None and held.stop_reason in (
+        if active.stop_reason is not None and active.stop_reason in (
             StopReason.LOST,
             StopReason.TIMEOUT,
             StopReason.TRANSACTION,
         ):
-            return outcomes.after_stop(job, task.retry, held.stop_reason)
+            return outcomes.after_stop(job, task.retry, active.stop_reason)
         # A handler that finished although it was asked to stop has finished.
         return outcomes.after_return(task, value, self.settings.max_result_bytes)
 
     async def _run_in_middleware(
         self,
-        around: MiddlewareStack,
-        held: ActiveJob,
+        middleware: MiddlewareStack,
+        active: ActiveJob,
         context: Context | None,
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -255,30 +257,32 @@ class JobExecutor:
         Middleware runs here, in the handler's own context variables: an async handler and one on a thread see
         what it sets there. One in a process of its own does not; it gets the carried variables.
         """
-        job, task = held.job, held.task
-        if context is None and around.wraps_runs:
+        job, task = active.job, active.task
+        if context is None and middleware.wraps_runs:
             limit = self.settings.max_result_bytes
-            context = held.context = Context(job, AttemptRun(held, self.store, self), checkpoint_limit=limit)
+            context = active.context = Context(
+                job, AttemptRun(active, self.store, self), checkpoint_limit=limit
+            )
         variables = contextvars.copy_context()
         variables.run(current_handler.set, context)
         variables.run(act_as_job_owner, job)
-        variables.run(around.restore_variables, job.headers)
+        variables.run(middleware.restore_variables, job.headers)
 
         async def handler() -> Any:
             if task.isolation is not None and self._places is not None:
-                outcome = await self._run_in_process(held)
+                outcome = await self._run_in_process(active)
                 if isinstance(outcome, Completed):
                     return task.decode_result(outcome.result)
                 raise outcomes.OutcomeReached(outcome)
             if task.is_async:
                 return await task.invoke(context, args, kwargs)
-            return await self._run_on_thread(held, context, args, kwargs)
+            return await self._run_on_thread(active, context, args, kwargs)
 
         if context is None:
             return await run_in_context(variables, handler())
-        return await run_in_context(variables, around.run(context, handler))
+        return await run_in_context(variables, middleware.run(context, handler))
 
-    async def _run_in_process(self, held: ActiveJob) -> Outcome | None:
+    async def _run_in_process(self, active: ActiveJob) -> Outcome | None:
         if self._processes is None:
             # Imported here: who has no such tasks pays nothing for them.
             from tidewheel.worker.processes.pool import ProcessPool
@@ -288,19 +292,19 @@ class JobExecutor:
                 self.settings,
                 self.clock,
                 self._places or {},
-                lambda held: AttemptRun(held, self.store, self),
+                lambda active: AttemptRun(active, self.store, self),
             )
-        return await self._processes.execute(held)
+        return await self._processes.execute(active)
 
     async def _run_on_thread(
-        self, held: ActiveJob, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
+        self, active: ActiveJob, context: Context | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         def call() -> object:  # in a copy of the context variables that ends with it
             current_handler.set(context)
-            act_as_job_owner(held.job)
-            return held.task.invoke(context, args, kwargs)
+            act_as_job_owner(active.job)
+            return active.task.invoke(context, args, kwargs)
 
-        held.thread = self.threads.run(call)
-        held.thread.add_done_callback(retrieve_exception)
+        active.thread = self.threads.run(call)
+        active.thread.add_done_callback(retrieve_exception)
         # Shielded: cancelling the wait cannot stop the thread, and its answer must find its future.
-        return await asyncio.shield(held.thread)
+        return await asyncio.shield(active.thread)

@@ -46,10 +46,10 @@ class WorkerHeartbeat:
         name: str,
         lanes: tuple[Lane, ...],
         concurrency: int,
-        held: ActiveJobs,
+        active_jobs: ActiveJobs,
         tally: Callable[[], OutcomeCounts],
         lag: LoopLag,
-        stuck: StuckHandlers,
+        stuck_handlers: StuckHandlers,
         watched: Store,
         clock: Clock,
         recovery: RecoverySignal,
@@ -57,10 +57,10 @@ class WorkerHeartbeat:
         self._name = name
         self._lanes = lanes
         self._concurrency = concurrency
-        self._held = held
+        self._active_jobs = active_jobs
         self._tally = tally
         self._lag = lag
-        self._stuck = stuck
+        self._stuck = stuck_handlers
         self._worker_store = watched  # the store of the worker, not the one that beats
         self._clock = clock
         self._recovery = recovery
@@ -134,8 +134,8 @@ class WorkerHeartbeat:
         await store.heartbeat(self._describe(self._started_at))
 
     def _describe(self, started_at: int) -> WorkerRecord:
-        in_hand = [held for held in self._held.snapshot() if not held.settling]
-        running = sum(held.handler is not None for held in in_hand)
+        in_hand = [active for active in self._active_jobs.snapshot() if not active.settling]
+        running = sum(active.handler is not None for active in in_hand)
         tally = self._tally()
         return WorkerRecord(
             name=self._name,

@@ -46,22 +46,22 @@ class LeaseKeeper:
     def __init__(
         self,
         store: Store,
-        held: ActiveJobs,
+        active_jobs: ActiveJobs,
         clock: Clock,
         stop_handler: StopHandler,
         give_back: Callable[[ActiveJob], None],
         give_up: Callable[[ActiveJob], None],
-        stuck: StuckHandlers,
+        stuck_handlers: StuckHandlers,
         registrar: WorkerHeartbeat,
         recovery: RecoverySignal,
     ) -> None:
         self._store = store.sibling()
-        self._held = held
+        self._active_jobs = active_jobs
         self._clock = clock
         self._stop_handler = stop_handler
         self._give_back = give_back
         self._give_up = give_up
-        self._stuck = stuck
+        self._stuck = stuck_handlers
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False  # written by ``stop`` alone, from whatever thread
         self._wake: asyncio.Event | None = None
@@ -134,7 +134,7 @@ class LeaseKeeper:
         return max(MIN_TICK_SECONDS, min(MAX_TICK_SECONDS, self._shortest_lease() / 8))
 
     def _shortest_lease(self) -> float:
-        return min((held.job.lease_seconds for held in self._held.snapshot()), default=60.0)
+        return min((active.job.lease_seconds for active in self._active_jobs.snapshot()), default=60.0)
 
     async def _pause(self) -> None:
         if self._wake is not None:
@@ -154,7 +154,7 @@ class LeaseKeeper:
         return answer
 
     async def _tick(self) -> None:
-        all_held = self._held.snapshot()
+        all_held = self._active_jobs.snapshot()
         if not all_held:
             return
         await self._extend(all_held)
@@ -164,51 +164,53 @@ class LeaseKeeper:
     async def _extend(self, all_held: list[ActiveJob]) -> None:
         now = self._clock.monotonic()
         by_length: defaultdict[float, list[ActiveJob]] = defaultdict(list)
-        for held in all_held:
-            if now < held.extend_at or held.stop_reason is StopReason.LOST:
+        for active in all_held:
+            if now < active.extend_at or active.stop_reason is StopReason.LOST:
                 continue
-            if held.handler is None and not held.settling and not held.awaits_capacity:
+            if active.handler is None and not active.settling and not active.awaits_capacity:
                 # It has waited for a slot far longer than planned: somebody else may have one.
-                self._give_back(held)
-            elif _should_extend(held, now):
-                by_length[held.job.lease_seconds].append(held)
+                self._give_back(active)
+            elif _should_extend(active, now):
+                by_length[active.job.lease_seconds].append(active)
         for lease_seconds, due in by_length.items():
             for part in _batches(due):
                 sent = self._clock.monotonic()
-                leases = [held.job.lease for held in part]
+                leases = [active.job.lease for active in part]
                 answers = await self._call_store(self._store.extend(leases, lease_seconds))
-                for held, kept in zip(part, answers, strict=True):
+                for active, kept in zip(part, answers, strict=True):
                     if kept:
-                        held.record_extension(sent)
+                        active.record_extension(sent)
                     # While a settlement is on its way, its own answer says what became of the lease.
-                    elif not held.settling and held in self._held:
-                        self._stop_handler(held, StopReason.LOST)
+                    elif not active.settling and active in self._active_jobs:
+                        self._stop_handler(active, StopReason.LOST)
 
     async def _record_starts(self, all_held: list[ActiveJob]) -> None:
         """Record the start of handlers that run for long, and which of them a crash is charged to."""
         now = self._clock.monotonic()
         running = [
-            (held, started)
-            for held in all_held
-            if (started := held.started) is not None  # read once: the event loop may set it back
-            and not held.start_recorded
-            and not held.settling
+            (active, started)
+            for active in all_held
+            if (started := active.started) is not None  # read once: the event loop may set it back
+            and not active.start_recorded
+            and not active.settling
             and now - started >= RECORD_START_AFTER_SECONDS
         ]
         for charged in (False, True):
             for part in _batches([item for item in running if item[0].counts_attempt_if_lost is charged]):
                 now = self._clock.monotonic()
                 run_seconds = [now - started for _, started in part]
-                leases = [held.job.lease for held, _ in part]
+                leases = [active.job.lease for active, _ in part]
                 await self._call_store(
                     self._store.mark_started(leases, run_seconds=run_seconds, alone=charged)
                 )
-                for held, _ in part:
-                    held.start_recorded = True
+                for active, _ in part:
+                    active.start_recorded = True
 
     async def _pass_on_cancel_requests(self, all_held: list[ActiveJob]) -> None:
         running = {
-            held.job.lease: held for held in all_held if not held.settling and held.stop_reason is None
+            active.job.lease: active
+            for active in all_held
+            if not active.settling and active.stop_reason is None
         }
         for leases in _batches(list(running)):
             for lease in await self._call_store(self._store.cancel_requests(leases)):
@@ -216,39 +218,39 @@ class LeaseKeeper:
 
     def _stop_expired(self) -> None:
         now = self._clock.monotonic()
-        for held in self._held.snapshot():
-            if held.settling:
+        for active in self._active_jobs.snapshot():
+            if active.settling:
                 continue
-            overdue = held.stop_reason is None and _overdue(held, now)
-            if held.stop_requested_at is None and (overdue or held.stop_reason is not None):
-                held.stop_requested_at = now  # here, not on the loop: that may be what is blocked
-            if held.stop_reason is not StopReason.LOST:
-                if now >= held.deadline:
-                    self._stop_handler(held, StopReason.LOST)
+            overdue = active.stop_reason is None and _overdue(active, now)
+            if active.stop_requested_at is None and (overdue or active.stop_reason is not None):
+                active.stop_requested_at = now  # here, not on the loop: that may be what is blocked
+            if active.stop_reason is not StopReason.LOST:
+                if now >= active.deadline:
+                    self._stop_handler(active, StopReason.LOST)
                 elif overdue:
-                    self._stop_handler(held, StopReason.TIMEOUT)
-            if held.stop_requested_at is not None and held.handler is not None:
-                self._stuck.track_handler(held, held.stop_requested_at)
-                if not _has_time(held, now):
-                    self._give_up(held)
+                    self._stop_handler(active, StopReason.TIMEOUT)
+            if active.stop_requested_at is not None and active.handler is not None:
+                self._stuck.track_handler(active, active.stop_requested_at)
+                if not _has_time(active, now):
+                    self._give_up(active)
 
 
 def _batches(items: list[T]) -> Iterator[list[T]]:
     return (items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH))
 
 
-def _should_extend(held: ActiveJob, now: float) -> bool:
-    return held.settling or _has_time(held, now)
+def _should_extend(active: ActiveJob, now: float) -> bool:
+    return active.settling or _has_time(active, now)
 
 
-def _has_time(held: ActiveJob, now: float) -> bool:
+def _has_time(active: ActiveJob, now: float) -> bool:
     """False for a handler that has ignored its stop for longer than a lease: the job can do without it."""
-    asked = held.stop_requested_at
-    return asked is None or now - asked <= held.job.lease_seconds
+    asked = active.stop_requested_at
+    return asked is None or now - asked <= active.job.lease_seconds
 
 
-def _overdue(held: ActiveJob, now: float) -> bool:
-    timeout, started = held.job.timeout, held.started
+def _overdue(active: ActiveJob, now: float) -> bool:
+    timeout, started = active.job.timeout, active.started
     return timeout is not None and started is not None and now - started >= timeout
 
 

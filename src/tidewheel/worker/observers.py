@@ -31,9 +31,9 @@ class JobLogger:
             job_log.log_claimed(job, self._worker)
 
     def on_settled(self, batch: Iterable[tuple[ActiveJob, Settlement]], answers: list[bool]) -> None:
-        for (held, settlement), accepted in zip(batch, answers, strict=True):
+        for (active, settlement), accepted in zip(batch, answers, strict=True):
             if accepted:
-                job_log.log_settled(held.job, settlement, self._worker)
+                job_log.log_settled(active.job, settlement, self._worker)
 
 
 class Observers:

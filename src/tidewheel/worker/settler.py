@@ -60,7 +60,7 @@ class Settler:
     def __init__(
         self,
         store: Store,
-        held: ActiveJobs,
+        active_jobs: ActiveJobs,
         on_settled: Callable[[Sequence[ActiveJob]], None],
         callbacks: CallbackRunner,
         clock: Clock,
@@ -68,7 +68,7 @@ class Settler:
         observers: Observers | None = None,
     ) -> None:
         self._store = store
-        self._held = held
+        self._active_jobs = active_jobs
         self._on_settled = on_settled
         self._callbacks = callbacks
         self._clock = clock
@@ -92,16 +92,16 @@ class Settler:
     def idle(self) -> bool:
         return self._empty.is_set()
 
-    def add(self, held: ActiveJob, settlement: Settlement) -> None:
-        held.settling = True
+    def add(self, active: ActiveJob, settlement: Settlement) -> None:
+        active.settling = True
         if not self._waiting:  # the others of a batch have nothing new to tell
             self._empty.clear()
             self._changed.set()
-        self._waiting.append((held, settlement))
+        self._waiting.append((active, settlement))
 
-    def record_written(self, held: ActiveJob, settlement: Settlement, *, accepted: bool) -> None:
+    def record_written(self, active: ActiveJob, settlement: Settlement, *, accepted: bool) -> None:
         """An outcome that the handler's own transaction has carried to the store."""
-        self._settled(((held, settlement),), [accepted])
+        self._settled(((active, settlement),), [accepted])
 
     async def run(self) -> None:
         """Write outcomes until cancelled."""
@@ -157,18 +157,18 @@ class Settler:
 
     async def _write_one_by_one(self, batch: deque[PendingSettlement]) -> None:
         while batch:
-            held, settlement = batch[0]
+            active, settlement = batch[0]
             try:
                 answers = await self._store.settle([settlement])
             except (StoreUnavailable, UsedAfterFork):
                 raise
             except StoreError as error:
-                self._reject(held, settlement, error)
+                self._reject(active, settlement, error)
             except Exception:
                 _log.exception(
-                    "the outcome of job %s cannot be written; its lease will end", held.job.lease.job_id
+                    "the outcome of job %s cannot be written; its lease will end", active.job.lease.job_id
                 )
-                self.drop_lost(held)
+                self.drop_lost(active)
             else:
                 self._settled((batch[0],), answers)
             batch.popleft()
@@ -182,42 +182,42 @@ class Settler:
                 min(pause, MAX_DRAIN_PAUSE_SECONDS) if self._draining.is_set() else pause
             )
 
-    def _reject(self, held: ActiveJob, settlement: Settlement, error: StoreError) -> None:
+    def _reject(self, active: ActiveJob, settlement: Settlement, error: StoreError) -> None:
         """Try again later; not for ever, or the lease would be kept for ever, and the job stay running."""
         now = self._clock.monotonic()
-        if held.first_rejected_at is None:
-            held.first_rejected_at = now
+        if active.first_rejected_at is None:
+            active.first_rejected_at = now
             if not self._rejected:
                 _log.error("an outcome was refused; trying again for as long as its job's lease: %s", error)
-        if now - held.first_rejected_at <= held.job.lease_seconds:
-            self._rejected.append((held, settlement))
+        if now - active.first_rejected_at <= active.job.lease_seconds:
+            self._rejected.append((active, settlement))
             return
         _log.error(
             "the outcome of job %s (%s, attempt %d) was refused for a whole lease, which now ends: %s",
-            held.job.lease.job_id,
-            held.job.task or held.job.topic,
-            held.job.attempt,
+            active.job.lease.job_id,
+            active.job.task or active.job.topic,
+            active.job.attempt,
             error,
         )
-        self.drop_lost(held)
+        self.drop_lost(active)
 
     def _settled(self, batch: Collection[PendingSettlement], answers: list[bool]) -> None:
         self._backoff.record_success()
-        self._held.remove([held for held, _ in batch])
+        self._active_jobs.remove([active for active, _ in batch])
         if isinstance(answers, SettleResult) and answers.replaced_outcomes:
             batch = _stored_outcomes(batch, answers)
-        for (held, settlement), accepted in zip(batch, answers, strict=True):
+        for (active, settlement), accepted in zip(batch, answers, strict=True):
             if accepted and type(settlement.outcome) is Completed:
                 self.tally.completed += 1
             else:
-                self._count(held, settlement, accepted=accepted)
+                self._count(active, settlement, accepted=accepted)
         if self._observers is not None:
             self._observers.on_settled(batch, answers)
         if (
             self._callbacks.has_callbacks
         ):  # before the next: a worker that waits to be idle must see that they wait
             self._callbacks.on_settled(batch, answers)
-        self._on_settled([held for held, _ in batch])
+        self._on_settled([active for active, _ in batch])
 
     async def drain(self, timeout: float) -> int:
         """Wait until everything is written; how many outcomes could not be, in that time."""
@@ -230,21 +230,21 @@ class Settler:
             return len(self._waiting) + len(self._rejected)
         return 0
 
-    def drop_lost(self, held: ActiveJob) -> None:
+    def drop_lost(self, active: ActiveJob) -> None:
         """Nothing can be written for this job any more."""
-        self._held.remove((held,))
+        self._active_jobs.remove((active,))
         self.tally.lost += 1
-        self._on_settled((held,))
+        self._on_settled((active,))
 
-    def _count(self, held: ActiveJob, settlement: Settlement, *, accepted: bool) -> None:
+    def _count(self, active: ActiveJob, settlement: Settlement, *, accepted: bool) -> None:
         tally = self.tally
         if not accepted:
             tally.lost += 1
             _log.warning(
                 "the outcome of job %s (%s, attempt %d) was refused: its lease had ended; the job runs again",
-                held.job.lease.job_id,
-                held.job.task or held.job.topic,
-                held.job.attempt,
+                active.job.lease.job_id,
+                active.job.task or active.job.topic,
+                active.job.attempt,
             )
         else:
             match settlement.outcome:
@@ -263,6 +263,6 @@ class Settler:
 def _stored_outcomes(batch: Collection[PendingSettlement], answers: SettleResult) -> list[PendingSettlement]:
     """With the outcomes that were written in the place of others."""
     return [
-        (held, replace(settlement, outcome=answers.replaced_outcomes.get(place, settlement.outcome)))
-        for place, (held, settlement) in enumerate(batch)
+        (active, replace(settlement, outcome=answers.replaced_outcomes.get(place, settlement.outcome)))
+        for place, (active, settlement) in enumerate(batch)
     ]

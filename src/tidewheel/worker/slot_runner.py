@@ -37,28 +37,28 @@ T = TypeVar("T")
 
 
 async def end_handler_transaction(
-    held: ActiveJob, transaction: Transaction, outcome: Outcome | None, clock: Clock
+    active: ActiveJob, transaction: Transaction, outcome: Outcome | None, clock: Clock
 ) -> Outcome | None:
     """What became of the job. A completion is settled here, alone; ``held.settled`` says what came of it."""
     # Not either when the handler was given up before it ended, or did not wait for its transaction's turn.
-    if type(outcome) is not Completed or held.settling or transaction.is_waited_for:
+    if type(outcome) is not Completed or active.settling or transaction.is_waited_for:
         try:
             await _uninterrupted(transaction.roll_back())
         except StoreError as error:
             # Then the database does it, when the connection is gone. The outcome stands.
-            _log.warning("the transaction of job %s was not rolled back: %s", held.job.lease.job_id, error)
+            _log.warning("the transaction of job %s was not rolled back: %s", active.job.lease.job_id, error)
         return outcome
-    held.settling = held.committing_transaction = True  # from here on nobody may stop it
-    run_seconds = None if held.started is None else clock.monotonic() - held.started
+    active.settling = active.committing_transaction = True  # from here on nobody may stop it
+    run_seconds = None if active.started is None else clock.monotonic() - active.started
     try:
-        held.settled_in_transaction = await _uninterrupted(
-            transaction.complete(Settlement(held.job.lease, outcome, run_seconds))
+        active.settled_in_transaction = await _uninterrupted(
+            transaction.complete(Settlement(active.job.lease, outcome, run_seconds))
         )
     except Exception as error:
-        held.settling = held.committing_transaction = False
-        if held.stop_reason is StopReason.TRANSACTION:
-            return outcomes.after_stop(held.job, held.task.retry, held.stop_reason)
-        return outcomes.after_error(held.job, held.task.retry, error)
+        active.settling = active.committing_transaction = False
+        if active.stop_reason is StopReason.TRANSACTION:
+            return outcomes.after_stop(active.job, active.task.retry, active.stop_reason)
+        return outcomes.after_error(active.job, active.task.retry, error)
     return outcome
 
 
@@ -89,26 +89,26 @@ class SlotRunner:
     def __init__(
         self,
         store: Store,
-        workplace: JobExecutor,
+        executor: JobExecutor,
         settler: Settler,
         slots: Slots,
-        held: ActiveJobs,
+        active_jobs: ActiveJobs,
         clock: Clock,
         changed: Callable[[], None],
         extend_soon: Callable[[], None],
-        stuck: StuckHandlers,
+        stuck_handlers: StuckHandlers,
         recovery: RecoverySignal,
         tracing: Tracing | None = None,
     ) -> None:
         self._store = store
-        self._workplace = workplace
+        self._executor = executor
         self._settler = settler
         self._slots = slots
-        self._held = held
+        self._active_jobs = active_jobs
         self._clock = clock
         self._changed = changed
         self._extend_soon = extend_soon
-        self._stuck = stuck
+        self._stuck = stuck_handlers
         self._recovery = recovery
         self._tracing = tracing
         self._working: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
@@ -125,7 +125,7 @@ class SlotRunner:
         """See to it that the jobs that wait are run, as far as there is room."""
         if not self._yielding:
             self._open_slots(1)
-            self._workplace.loop.call_soon(self._open_remaining_slots)
+            self._executor.loop.call_soon(self._open_remaining_slots)
 
     def _open_remaining_slots(self) -> None:
         """After a slot had its turn. Unless that goes on by itself, its handler waits: open the others."""
@@ -138,66 +138,66 @@ class SlotRunner:
             return  # a slot would find nothing that it may start
         for _ in range(min(number, len(slots.waiting), slots.free)):
             slots.running += 1
-            task = self._workplace.loop.create_task(self._work())
+            task = self._executor.loop.create_task(self._work())
             self._working[task] = None
             task.add_done_callback(self._working.pop)
 
     def running_jobs(self) -> list[ActiveJob]:
         """The jobs whose handlers are at work."""
         return [
-            held
-            for held in self._held.snapshot()
-            if held.handler is not None and (not held.settling or held.committing_transaction)
+            active
+            for active in self._active_jobs.snapshot()
+            if active.handler is not None and (not active.settling or active.committing_transaction)
         ]
 
-    def stop_handler(self, held: ActiveJob, stop: StopReason) -> None:
+    def stop_handler(self, active: ActiveJob, stop: StopReason) -> None:
         """Have a job's handler stopped; a job that still waits leaves at once."""
         if (
-            held.settling
-            or held.stop_reason is stop
-            or held.stop_reason is StopReason.LOST
-            or held not in self._held
+            active.settling
+            or active.stop_reason is stop
+            or active.stop_reason is StopReason.LOST
+            or active not in self._active_jobs
         ):
             return
-        if held.stop_reason is None or stop is StopReason.LOST:
+        if active.stop_reason is None or stop is StopReason.LOST:
             # The first word counts: a job that ran out of time is not given back uncounted at a shutdown.
-            held.stop_reason = stop
-        if held.handler is not None:
-            held.handler.cancel()
+            active.stop_reason = stop
+        if active.handler is not None:
+            active.handler.cancel()
         else:
             # It waits for a slot, maybe for long, and the caller should not wait with it.
-            self._give_back(held)
+            self._give_back(active)
 
-    def abandon(self, held: ActiveJob) -> None:
+    def abandon(self, active: ActiveJob) -> None:
         """End a job whose handler was told to stop and goes on; what that still does counts for nothing.
 
         Its slot comes free if cancelling it can still reach it, and otherwise when it ends by itself.
         """
-        if held.settling or held.stop_reason is None or held not in self._held:
+        if active.settling or active.stop_reason is None or active not in self._active_jobs:
             return
-        if held.stop_reason is not StopReason.LOST:
+        if active.stop_reason is not StopReason.LOST:
             _log.warning(
                 "job %s (%s) was stopped, but its handler does not end; it is given up",
-                held.job.lease.job_id,
-                held.task.name,
+                active.job.lease.job_id,
+                active.task.name,
             )
-        self._end(held, after_stop(held.job, held.task.retry, held.stop_reason))
-        held.settling = True  # also when there was nothing to write
-        if held.handler is not None:
-            held.handler.cancel(ABANDONED_MESSAGE)
+        self._end(active, after_stop(active.job, active.task.retry, active.stop_reason))
+        active.settling = True  # also when there was nothing to write
+        if active.handler is not None:
+            active.handler.cancel(ABANDONED_MESSAGE)
 
-    def return_job(self, held: ActiveJob) -> None:
+    def return_job(self, active: ActiveJob) -> None:
         """Let others have a job that still waits here."""
-        self._give_back(held)
+        self._give_back(active)
 
-    def _give_back(self, held: ActiveJob, delay: float = 0.0) -> None:
+    def _give_back(self, active: ActiveJob, delay: float = 0.0) -> None:
         try:
-            self._slots.waiting.remove(held)
+            self._slots.waiting.remove(active)
         except ValueError:
             return  # it has started meanwhile
-        if self._slots.draining_for is held:
+        if self._slots.draining_for is active:
             self._stop_draining()
-        self._end(held, Released(delay))
+        self._end(active, Released(delay))
 
     async def close(self) -> None:
         """Let go of slots whose handlers do not end; their jobs have been given back."""
@@ -212,12 +212,12 @@ class SlotRunner:
         me = asyncio.current_task()
         assert me is not None  # noqa: S101 - a coroutine that runs, runs in a task
         try:
-            while (held := self._next()) is not None:
-                held.handler = me
-                await self._run(held)
-                held.handler = None
-                if held.runs_alone and held in self._held and self._counts_if_lost(held):
-                    await self._until_settled(held)
+            while (active := self._next()) is not None:
+                active.handler = me
+                await self._run(active)
+                active.handler = None
+                if active.runs_alone and active in self._active_jobs and self._counts_if_lost(active):
+                    await self._until_settled(active)
                 if me.cancelling():
                     await self._forget_cancellation(me)
                 if self._last_ended_at >= self._turn_ends:
@@ -235,7 +235,7 @@ class SlotRunner:
         finally:
             self._yielding = False
         self._turn_ends = self._clock.monotonic() + MAX_TURN_SECONDS
-        self._workplace.loop.call_soon(self._open_remaining_slots)
+        self._executor.loop.call_soon(self._open_remaining_slots)
 
     async def _forget_cancellation(self, me: asyncio.Task[None]) -> None:
         """A cancellation meant for the job that is over must not hit the next one.
@@ -251,22 +251,22 @@ class SlotRunner:
         """The next job to run; those that must not run any more are dealt with on the way."""
         waiting = self._slots.waiting
         while waiting and not self.stopping and not self._settler.full:
-            held = waiting.popleft()
+            active = waiting.popleft()
             if len(waiting) <= self._slots.refill_at:
                 self._changed()  # time for the next claim, while there is still something to do
-            if held.stop_reason is not None:
-                self._end(held, Released())
+            if active.stop_reason is not None:
+                self._end(active, Released())
                 continue
-            if not held.job.losses:
-                held.runs_alone = self._always_alone
-                return held
-            if self._has_capacity(held, self._slots.running):
+            if not active.job.losses:
+                active.runs_alone = self._always_alone
+                return active
+            if self._has_capacity(active, self._slots.running):
                 self._stop_draining()
                 self._drain_seconds = INITIAL_DRAIN_SECONDS
-                self._slots.add_suspect(held)
-                return held
-            waiting.appendleft(held)
-            self._drain_for(held)
+                self._slots.add_suspect(active)
+                return active
+            waiting.appendleft(active)
+            self._drain_for(active)
             break
         return None
 
@@ -282,7 +282,7 @@ class SlotRunner:
             self._stop_draining()
             self._slots.draining_for = suspect
             suspect.awaits_capacity = True
-            self._drain_timer = self._workplace.loop.call_later(
+            self._drain_timer = self._executor.loop.call_later(
                 self._drain_seconds, self._return_suspect, suspect
             )
 
@@ -306,50 +306,50 @@ class SlotRunner:
         """The store has taken these outcomes, or never will: only now may more jobs run beside suspects."""
         self._settlements.set()
         if self._slots.narrowed and [
-            held for held in jobs if held.job.losses and self._slots.remove_suspect(held)
+            active for active in jobs if active.job.losses and self._slots.remove_suspect(active)
         ]:
             self.start_waiting_jobs()
             self._changed()
 
-    def _counts_if_lost(self, held: ActiveJob) -> bool:
+    def _counts_if_lost(self, active: ActiveJob) -> bool:
         """Whether the store may know of its start by now."""
-        return held.start_recorded or (
-            held.started is not None and self._last_ended_at - held.started >= RECORD_START_AFTER_SECONDS
+        return active.start_recorded or (
+            active.started is not None and self._last_ended_at - active.started >= RECORD_START_AFTER_SECONDS
         )
 
-    async def _until_settled(self, held: ActiveJob) -> None:
+    async def _until_settled(self, active: ActiveJob) -> None:
         """Start nothing before this outcome is written: a crash by the next job would count for this one."""
-        while held in self._held and not self.stopping:
+        while active in self._active_jobs and not self.stopping:
             self._settlements.clear()
             await self._settlements.wait()
 
     # -- one job -------------------------------------------------------------------------------------------
 
-    async def _run(self, held: ActiveJob) -> None:
+    async def _run(self, active: ActiveJob) -> None:
         """The life of one job in its slot."""
         outcome: Outcome | None = None
         span = None
         try:
-            if not (held.job.last_attempt or held.job.losses) or await self._record_start(held):
+            if not (active.job.last_attempt or active.job.losses) or await self._record_start(active):
                 now = self._clock.monotonic()
-                if now < held.deadline:
-                    if now >= held.extend_at:
+                if now < active.deadline:
+                    if now >= active.extend_at:
                         # The claim's answer came late, or another handler blocked the event loop: what is
                         # left of the lease may be less than the time to the keeper's next look.
                         self._extend_soon()
-                    held.started = now
+                    active.started = now
                     self._slots.started += 1
                     if self._tracing is not None:
-                        span = self._tracing.start_attempt(held.job, held.task.name, self._workplace.name)
-                    outcome = await self._workplace.execute(held)
-                    if held.context is not None and (begun := held.context.open_transaction) is not None:
-                        outcome = await end_handler_transaction(held, begun, outcome, self._clock)
-                    held.context = None  # it knows its run, and that knows us: nobody would be let go of
+                        span = self._tracing.start_attempt(active.job, active.task.name, self._executor.name)
+                    outcome = await self._executor.execute(active)
+                    if active.context is not None and (begun := active.context.open_transaction) is not None:
+                        outcome = await end_handler_transaction(active, begun, outcome, self._clock)
+                    active.context = None  # it knows its run, and that knows us: nobody would be let go of
                 else:
                     # The claim's answer was that late, or this process stood still. The lease may still hold,
                     # because the store counts from a later moment: then the job is free at once.
                     outcome = Released()
-            elif held.stop_reason is not StopReason.LOST:
+            elif active.stop_reason is not StopReason.LOST:
                 outcome = Released()
         except asyncio.CancelledError:
             # Stopped before the handler began.
@@ -357,61 +357,62 @@ class SlotRunner:
         except Exception as error:
             # Not the handler's error, whose place is an outcome: ours. The job must not stay leased for it.
             _log.exception(
-                "running job %s (%s) failed in the worker itself", held.job.lease.job_id, held.task.name
+                "running job %s (%s) failed in the worker itself", active.job.lease.job_id, active.task.name
             )
             why = JobError("internal_error", f"the worker failed: {type(error).__name__}")
-            outcome = after_failure(held.job, None, why, error)
+            outcome = after_failure(active.job, None, why, error)
         finally:
             if span is not None:
-                span.end(None if held.stop_reason is StopReason.LOST else outcome)
-        if held.settled_in_transaction is not None and outcome is not None:
-            settlement = Settlement(held.job.lease, outcome, self._run_seconds(held))
-            self._settler.record_written(held, settlement, accepted=held.settled_in_transaction)
-        elif held.stop_reason is None:
-            self._end(held, outcome)
-        elif not held.settling:  # it was given up before
+                span.end(None if active.stop_reason is StopReason.LOST else outcome)
+        if active.settled_in_transaction is not None and outcome is not None:
+            settlement = Settlement(active.job.lease, outcome, self._run_seconds(active))
+            self._settler.record_written(active, settlement, accepted=active.settled_in_transaction)
+        elif active.stop_reason is None:
+            self._end(active, outcome)
+        elif not active.settling:  # it was given up before
             self._end(
-                held, None if held.stop_reason is StopReason.LOST and held.started is not None else outcome
+                active,
+                None if active.stop_reason is StopReason.LOST and active.started is not None else outcome,
             )
-        if held.thread is not None and not held.thread.done():
+        if active.thread is not None and not active.thread.done():
             _log.warning(
                 "job %s (%s) was stopped, but its function still runs on a thread and keeps its slot",
-                held.job.lease.job_id,
-                held.task.name,
+                active.job.lease.job_id,
+                active.task.name,
             )
-            self._stuck.track_handler(held, self._clock.monotonic())
-            await asyncio.wait((held.thread,))
+            self._stuck.track_handler(active, self._clock.monotonic())
+            await asyncio.wait((active.thread,))
 
-    async def _record_start(self, held: ActiveJob) -> bool:
+    async def _record_start(self, active: ActiveJob) -> bool:
         """Record that a last attempt or a suspect starts, before it does: no crash may repeat it for ever."""
         backoff = Backoff("recording the start of a job", self._recovery)
-        while held.stop_reason is None:
+        while active.stop_reason is None:
             try:
-                held.start_recorded = (
-                    await self._store.mark_started([held.job.lease], alone=held.counts_attempt_if_lost)
+                active.start_recorded = (
+                    await self._store.mark_started([active.job.lease], alone=active.counts_attempt_if_lost)
                 )[0]
             except StoreError as error:
                 await backoff.pause_after_failure(error)
             else:
                 backoff.record_success()
-                if not held.start_recorded:
-                    held.stop_reason = StopReason.LOST
-                return held.start_recorded
+                if not active.start_recorded:
+                    active.stop_reason = StopReason.LOST
+                return active.start_recorded
         return False
 
-    def _run_seconds(self, held: ActiveJob) -> float | None:
+    def _run_seconds(self, active: ActiveJob) -> float | None:
         self._last_ended_at = self._clock.monotonic()
-        return None if held.started is None else self._last_ended_at - held.started
+        return None if active.started is None else self._last_ended_at - active.started
 
-    def _end(self, held: ActiveJob, outcome: Outcome | None) -> None:
+    def _end(self, active: ActiveJob, outcome: Outcome | None) -> None:
         """The job leaves its slot. None: its lease is gone, and whoever holds it now decides."""
         if outcome is not None:
-            self._settler.add(held, Settlement(held.job.lease, outcome, self._run_seconds(held)))
+            self._settler.add(active, Settlement(active.job.lease, outcome, self._run_seconds(active)))
             return
-        self._settler.drop_lost(held)
+        self._settler.drop_lost(active)
         _log.warning(
             "job %s (%s, attempt %d) was taken from this worker: its lease ended",
-            held.job.lease.job_id,
-            held.task.name,
-            held.job.attempt,
+            active.job.lease.job_id,
+            active.task.name,
+            active.job.attempt,
         )

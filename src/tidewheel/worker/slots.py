@@ -65,13 +65,13 @@ class Slots:
     def free(self) -> int:
         return self.max_running - self.running
 
-    def max_concurrent_with(self, held: ActiveJob) -> int:
+    def max_concurrent_with(self, active: ActiveJob) -> int:
         """Return how many handlers may run while this one does, itself included.
 
         All slots for most jobs, and half of them for a job that lost one worker: the suspects of a power cut
         still run side by side. A job that lost more runs alone, and a crash then counts for it.
         """
-        losses = held.job.losses
+        losses = active.job.losses
         if losses == 0:
             return self.concurrency
         return 1 if losses >= ALONE_AFTER_LOSSES else max(1, self.concurrency // 2)
@@ -150,16 +150,16 @@ class Slots:
             topic: max(0, limit - self._by_topic[topic]) for topic, limit in self._topic_concurrency.items()
         }
 
-    def queue_job(self, held: ActiveJob) -> None:
+    def queue_job(self, active: ActiveJob) -> None:
         """Queue a claimed job for a slot: suspects first, then by priority."""
         if self._topic_concurrency:
-            self._by_topic[held.job.topic] += 1
-        waiting, priority = self.waiting, held.job.priority
-        if held.job.losses:
+            self._by_topic[active.job.topic] += 1
+        waiting, priority = self.waiting, active.job.priority
+        if active.job.losses:
             ordinary = (index for index, other in enumerate(waiting) if not other.job.losses)
-            waiting.insert(next(ordinary, len(waiting)), held)
+            waiting.insert(next(ordinary, len(waiting)), active)
         elif not waiting or waiting[-1].job.priority >= priority:
-            waiting.append(held)
+            waiting.append(active)
         else:
             # Claimed after a thousand others, but more urgent than they are: it must not wait for them all.
             lesser = (
@@ -167,11 +167,11 @@ class Slots:
                 for index, other in enumerate(waiting)
                 if other.job.priority < priority and not other.job.losses
             )
-            waiting.insert(next(lesser, len(waiting)), held)
+            waiting.insert(next(lesser, len(waiting)), active)
 
-    def job_left(self, held: ActiveJob) -> None:
+    def job_left(self, active: ActiveJob) -> None:
         """The job is out of this worker's hands."""
-        self._by_topic[held.job.topic] -= 1
+        self._by_topic[active.job.topic] -= 1
 
     def _prefetch(self) -> int:
         if self._fixed_prefetch is not None:

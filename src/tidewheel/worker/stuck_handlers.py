@@ -46,21 +46,21 @@ class StuckHandlers:
         self.lag: LoopLag | None = None  # of the event loop that handlers run on
         self.count = 0  # of those that are stuck, as of the last look
 
-    def track_handler(self, held: ActiveJob, at: float) -> None:
+    def track_handler(self, active: ActiveJob, at: float) -> None:
         """The handler of this job was told to stop; forgotten when its slot is done with it."""
-        if id(held) not in self._stopped:
-            self._add(held, held, at, lambda: _has_ended(held))
+        if id(active) not in self._stopped:
+            self._add(active, active, at, lambda: _has_ended(active))
 
-    def track_callback(self, held: ActiveJob, call: object, is_over: Callable[[], bool]) -> None:
+    def track_callback(self, active: ActiveJob, call: object, is_over: Callable[[], bool]) -> None:
         """A callback of this job was given up, and goes on."""
-        self._add(call, held, self._clock.monotonic(), is_over)
+        self._add(call, active, self._clock.monotonic(), is_over)
 
-    def _add(self, run: object, held: ActiveJob, at: float, is_over: Callable[[], bool]) -> None:
-        self._stopped[id(run)] = _StoppedRun(held.job.lease.job_id, held.task.name, at, is_over)
+    def _add(self, run: object, active: ActiveJob, at: float, is_over: Callable[[], bool]) -> None:
+        self._stopped[id(run)] = _StoppedRun(active.job.lease.job_id, active.task.name, at, is_over)
 
-    def is_stuck(self, held: ActiveJob) -> bool:
+    def is_stuck(self, active: ActiveJob) -> bool:
         """Whether this handler has had its time to stop."""
-        told = self._stopped.get(id(held))
+        told = self._stopped.get(id(active))
         return told is not None and self._clock.monotonic() - told.stop_requested_at >= STUCK_AFTER_SECONDS
 
     def any_running(self) -> bool:
@@ -95,7 +95,7 @@ class StuckHandlers:
             self._on_half()
 
 
-def _has_ended(held: ActiveJob) -> bool:
+def _has_ended(active: ActiveJob) -> bool:
     """A slot forgets its handler when that is over; a worker that ends lets go of slots before that."""
-    handler, thread = held.handler, held.thread
+    handler, thread = active.handler, active.thread
     return handler is None or (handler.done() and (thread is None or thread.done()))

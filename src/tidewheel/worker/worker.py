@@ -279,17 +279,17 @@ class Worker:
         require_system_context("a worker")  # what is in force here would be in force for every handler
         loop = asyncio.get_running_loop()
         recovery = RecoverySignal()
-        workplace = JobExecutor(
+        executor = JobExecutor(
             self.name, self._store, self._settings, loop, recovery, self._clock, self._places
         )
-        workplace.middleware = self._registry.active_middleware
+        executor.middleware = self._registry.active_middleware
         changed = asyncio.Event()
 
         def freed() -> None:
             changed.set()
             runner.start_waiting_jobs()
 
-        callbacks = CallbackRunner(self._registry, workplace, self._slots, self._stuck, freed)
+        callbacks = CallbackRunner(self._registry, executor, self._slots, self._stuck, freed)
         settler = Settler(
             self._store,
             self._active_jobs,
@@ -301,14 +301,14 @@ class Worker:
         )
         runner = (BatchRunner if self._registry.has_batches else SlotRunner)(
             self._store,
-            workplace,
+            executor,
             settler,
             self._slots,
             self._active_jobs,
             self._clock,
             changed=changed.set,
             extend_soon=self._extend_soon,
-            stuck=self._stuck,
+            stuck_handlers=self._stuck,
             recovery=recovery,
             tracing=self._telemetry.tracing if self._telemetry is not None else None,
         )
@@ -316,15 +316,15 @@ class Worker:
             runner.batch_claims = BatchClaims(
                 self.name, self.lanes, self._registry, self._settings.lease, self._queue_claimed
             )
-        events = self._run_state = WorkerRun(loop, workplace, settler, callbacks, runner, changed, recovery)
+        events = self._run_state = WorkerRun(loop, executor, settler, callbacks, runner, changed, recovery)
         keeper = events.lease_keeper = LeaseKeeper(
             self._store,
             self._active_jobs,
             self._clock,
             stop_handler=self._stop_from_keeper,
-            give_back=lambda held: events.call_soon(lambda: runner.return_job(held)),
-            give_up=lambda held: events.call_soon(lambda: runner.abandon(held)),
-            stuck=self._stuck,
+            give_back=lambda active: events.call_soon(lambda: runner.return_job(active)),
+            give_up=lambda active: events.call_soon(lambda: runner.abandon(active)),
+            stuck_handlers=self._stuck,
             registrar=self._make_heartbeat(events),
             recovery=recovery,
         )
@@ -370,40 +370,40 @@ class Worker:
             # leases for ever.
             keeper.stop()
             runner.stopping = True
-            workplace.announce_shutdown()
+            executor.announce_shutdown()
             await cancel_and_wait(background)
             await runner.close()
             await keeping.join()
-            await workplace.close()
+            await executor.close()
 
-    def _make_heartbeat(self, events: WorkerRun) -> WorkerHeartbeat:
-        lag = self._stuck.lag = LoopLag(events.call_soon, self._clock)
-        events.heartbeat = WorkerHeartbeat(
+    def _make_heartbeat(self, run: WorkerRun) -> WorkerHeartbeat:
+        lag = self._stuck.lag = LoopLag(run.call_soon, self._clock)
+        run.heartbeat = WorkerHeartbeat(
             self.name,
             self.lanes,
             self.concurrency,
             self._active_jobs,
-            lambda: events.settler.tally,
+            lambda: run.settler.tally,
             lag,
             self._stuck,
             self._store,
             self._clock,
-            events.recovery,
+            run.recovery,
         )
-        return events.heartbeat
+        return run.heartbeat
 
     @asynccontextmanager
-    async def _listening(self, events: WorkerRun, topics: Collection[str]) -> AsyncIterator[None]:
+    async def _listening(self, run: WorkerRun, topics: Collection[str]) -> AsyncIterator[None]:
         """Subscribed to hints as soon as the store lets us; one that is away is away for claims, too."""
-        backoff = Backoff("listening for wake-ups", events.recovery)
+        backoff = Backoff("listening for wake-ups", run.recovery)
         async with AsyncExitStack() as stack:
             while not self._stopping:
                 try:
                     subscription = self._store.wakeups(topics=topics)
-                    events.wakeups = await subscription.__aenter__()
+                    run.wakeups = await subscription.__aenter__()
                 except StoreError as error:
-                    _raise_missing_rights(error, events)
-                    await wait_for_first(backoff.pause(backoff.record_failure(error)), events.stopping.wait())
+                    _raise_missing_rights(error, run)
+                    await wait_for_first(backoff.pause(backoff.record_failure(error)), run.stopping.wait())
                 else:
                     backoff.record_success()
                     stack.push_async_callback(self._stop_listening, subscription)
@@ -416,41 +416,41 @@ class Worker:
         except StoreError as error:
             _log.warning("wake-ups could not be ended properly: %s", error)
 
-    async def _claim_until_stopped(self, events: WorkerRun, janitor: Rescuer, *, until_idle: bool) -> None:
-        backoff = events.claim_backoff = Backoff("claiming jobs", events.recovery)
+    async def _claim_until_stopped(self, run: WorkerRun, janitor: Rescuer, *, until_idle: bool) -> None:
+        backoff = run.claim_backoff = Backoff("claiming jobs", run.recovery)
         while not self._stopping:
-            limit = 0 if events.settler.full else self._slots.claim_limit()
-            events.has_enough_jobs = limit == 0
+            limit = 0 if run.settler.full else self._slots.claim_limit()
+            run.has_enough_jobs = limit == 0
             if limit == 0:
-                events.state_changed.clear()
-                await events.state_changed.wait()
-                events.runner.start_waiting_jobs()
+                run.state_changed.clear()
+                await run.state_changed.wait()
+                run.runner.start_waiting_jobs()
                 continue
             # Asked before the claim: with jobs in hand it may come back empty for a topic's limit alone.
-            was_idle = not self._active_jobs and events.idle
+            was_idle = not self._active_jobs and run.idle
             try:
-                claim = await self._claim(events, limit)
+                claim = await self._claim(run, limit)
             except StoreError as error:
-                if events.stopping.is_set():
+                if run.stopping.is_set():
                     _log.warning("the last claim failed: %s", error)
                     return
-                _raise_missing_rights(error, events)
-                await wait_for_first(backoff.pause(backoff.record_failure(error)), events.stopping.wait())
+                _raise_missing_rights(error, run)
+                await wait_for_first(backoff.pause(backoff.record_failure(error)), run.stopping.wait())
                 continue
             backoff.record_success()
-            events.last_claim_at = self._clock.monotonic()
-            janitor.record_claim(events.last_claim_at)
+            run.last_claim_at = self._clock.monotonic()
+            janitor.record_claim(run.last_claim_at)
             if not self._stopping:
-                events.runner.start_waiting_jobs()
+                run.runner.start_waiting_jobs()
             if claim.jobs and claim.next_due_in == 0.0:  # there may be more at once
                 if len(claim.jobs) < limit:
                     await asyncio.sleep(0)  # let them start, before the next claim is made ready
                 continue
             if until_idle and was_idle and not claim.jobs:
                 return
-            await self._wait_for_work(events, claim, until_idle=until_idle)
+            await self._wait_for_work(run, claim, until_idle=until_idle)
 
-    async def _claim(self, events: WorkerRun, limit: int) -> Claim:
+    async def _claim(self, run: WorkerRun, limit: int) -> Claim:
         request = ClaimRequest(
             worker=self.name,
             lanes=self.lanes,
@@ -461,8 +461,8 @@ class Worker:
             reports_starts=True,
         )
         sent = self._clock.monotonic()
-        claiming = events.pending_claim = asyncio.ensure_future(self._store.claim(request))
-        called_off = events.cancel_claim_after(CLAIM_TIMEOUT_SECONDS)
+        claiming = run.pending_claim = asyncio.ensure_future(self._store.claim(request))
+        called_off = run.cancel_claim_after(CLAIM_TIMEOUT_SECONDS)
         try:
             claim = await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -470,7 +470,7 @@ class Worker:
                 waited = self._clock.monotonic() - sent
                 raise StoreUnavailable(f"the store did not answer a claim within {waited:.1f} s") from None
             # The store may grant all the same; take that in, so that it can be given back.
-            events.cancel_claim_after(STOP_CLAIM_TIMEOUT_SECONDS)
+            run.cancel_claim_after(STOP_CLAIM_TIMEOUT_SECONDS)
             await asyncio.wait((claiming,))
             if not claiming.cancelled() and claiming.exception() is None:
                 self._queue_claimed(claiming.result(), sent)
@@ -480,11 +480,11 @@ class Worker:
                 called_off.cancel()
         waited = self._clock.monotonic() - sent
         self._slots.record_claim(len(claim.jobs), waited, kept_back=claim.needs_more_slots)
-        events.limited_jobs_waiting = claim.needs_more_slots
+        run.limited_jobs_waiting = claim.needs_more_slots
         self._queue_claimed(claim, sent)
         return claim
 
-    async def _wait_for_work(self, events: WorkerRun, claim: Claim, *, until_idle: bool) -> None:
+    async def _wait_for_work(self, run: WorkerRun, claim: Claim, *, until_idle: bool) -> None:
         """Nothing is due: sleep until a hint, the next due moment, or the poll underneath."""
         # Jitter: a hundred idle workers must not ask in step.
         longest = self._settings.poll_interval * jitter(0.75, 1.25)
@@ -496,11 +496,11 @@ class Worker:
         if until_idle:
             # Jobs still run, or their outcomes are being written; when they end there may be more to do, or
             # nothing any more. If they have ended since the claim was sent, there is nothing to wait for.
-            events.state_changed.clear()
-            if self._active_jobs or not events.idle:
-                await wait_for_first(events.state_changed.wait(), asyncio.sleep(longest))
-        elif events.wakeups is not None:
-            await events.wakeups.wait(longest)
+            run.state_changed.clear()
+            if self._active_jobs or not run.idle:
+                await wait_for_first(run.state_changed.wait(), asyncio.sleep(longest))
+        elif run.wakeups is not None:
+            await run.wakeups.wait(longest)
 
     # -- jobs ---------------------------------------------------------------------------------------------
 
@@ -512,9 +512,9 @@ class Worker:
                 # Its name became ambiguous after this worker started; others may know better.
                 unknown.append(Settlement(job.lease, Released(UNKNOWN_TASK_DELAY_SECONDS)))
                 continue
-            held = ActiveJob.from_claim(sent, job, task)
-            self._active_jobs.add(held)
-            self._slots.queue_job(held)
+            active = ActiveJob.from_claim(sent, job, task)
+            self._active_jobs.add(active)
+            self._slots.queue_job(active)
         if self._observers is not None:
             self._observers.on_claimed(claim.jobs)
         if unknown:
@@ -540,8 +540,8 @@ class Worker:
         events.state_changed.set()
         events.runner.on_settled(jobs)
         self._slots.freed += len(jobs)
-        for held in jobs if self._slots.limits_topics else ():
-            self._slots.job_left(held)
+        for active in jobs if self._slots.limits_topics else ():
+            self._slots.job_left(active)
         if (self._slots.limits_topics or events.limited_jobs_waiting) and events.wakeups is not None:
             # There is room again for what was passed over by the last claim.
             events.wakeups.nudge()
@@ -570,45 +570,45 @@ class Worker:
         self._failure = error
         self.stop(now=True)
 
-    def _stop_from_keeper(self, held: ActiveJob, stop: StopReason) -> None:
+    def _stop_from_keeper(self, active: ActiveJob, stop: StopReason) -> None:
         events = self._run_state
         if events is not None:
-            events.call_soon(lambda: events.runner.stop_handler(held, stop))
+            events.call_soon(lambda: events.runner.stop_handler(active, stop))
 
-    async def _finish(self, events: WorkerRun) -> None:
+    async def _finish(self, run: WorkerRun) -> None:
         """After the last claim: give back what has not started, wait for what has."""
         self._finishing = True
-        runner = events.runner
+        runner = run.runner
         runner.stopping = True
-        events.executor.announce_shutdown()
-        for held in self._slots.waiting:
-            events.settler.add(held, Settlement(held.job.lease, Released()))
+        run.executor.announce_shutdown()
+        for active in self._slots.waiting:
+            run.settler.add(active, Settlement(active.job.lease, Released()))
         self._slots.waiting.clear()
         grace_ends = self._clock.monotonic() + self._settings.shutdown_grace
-        while self._worth_waiting(events) and not self._stop_now:
+        while self._worth_waiting(run) and not self._stop_now:
             left = grace_ends - self._clock.monotonic()
             if left <= 0:
                 break
-            events.state_changed.clear()
+            run.state_changed.clear()
             # A moment at a time: whether one of them is stuck by now is told by nobody.
-            await wait_for_first(events.state_changed.wait(), asyncio.sleep(min(left, 1.0)))
-        for held in runner.running_jobs():
-            runner.stop_handler(held, StopReason.SHUTDOWN)
+            await wait_for_first(run.state_changed.wait(), asyncio.sleep(min(left, 1.0)))
+        for active in runner.running_jobs():
+            runner.stop_handler(active, StopReason.SHUTDOWN)
         # Cancelled handlers get a moment to clean up; one that will not stop loses its lease by release.
         patience = self._clock.monotonic() + 1.0
         while (running := runner.running_jobs()) and self._clock.monotonic() < patience:
-            events.state_changed.clear()
-            await wait_for_first(events.state_changed.wait(), asyncio.sleep(0.05))
-        for held in running:
-            runner.abandon(held)
-        settling = events.settler_task
+            run.state_changed.clear()
+            await wait_for_first(run.state_changed.wait(), asyncio.sleep(0.05))
+        for active in running:
+            runner.abandon(active)
+        settling = run.settler_task
         if settling is not None and settling.done():
             # An event loop that ends cancels everything at once, the settler included.
-            settling = self._background(events.settler.run())
-        unsettled = await events.settler.drain(SETTLE_GRACE_SECONDS)
+            settling = self._background(run.settler.run())
+        unsettled = await run.settler.drain(SETTLE_GRACE_SECONDS)
         left = 0.0 if self._stop_now else grace_ends - self._clock.monotonic()
-        await events.callbacks.finish(max(left, CALLBACK_GRACE_SECONDS))
-        if settling is not None and settling is not events.settler_task:
+        await run.callbacks.finish(max(left, CALLBACK_GRACE_SECONDS))
+        if settling is not None and settling is not run.settler_task:
             settling.cancel()
         if unsettled:
             _log.error(
@@ -617,16 +617,16 @@ class Worker:
                 unsettled,
             )
 
-    def _worth_waiting(self, events: WorkerRun) -> bool:
+    def _worth_waiting(self, run: WorkerRun) -> bool:
         """Whether a handler is at work that may still end by itself."""
-        return any(not self._stuck.is_stuck(held) for held in events.runner.running_jobs())
+        return any(not self._stuck.is_stuck(active) for active in run.runner.running_jobs())
 
 
-def _raise_missing_rights(error: StoreError, events: WorkerRun) -> None:
+def _raise_missing_rights(error: StoreError, run: WorkerRun) -> None:
     """Raise an error about missing rights before the first claim. Later it is tried again, as any outage:
     a role may be changed while workers run.
     """
-    if error.lacks_rights and events.last_claim_at is None:
+    if error.lacks_rights and run.last_claim_at is None:
         raise error
 
 

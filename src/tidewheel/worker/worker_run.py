@@ -27,7 +27,7 @@ class WorkerRun:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        workplace: JobExecutor,
+        executor: JobExecutor,
         settler: Settler,
         callbacks: CallbackRunner,
         runner: SlotRunner,
@@ -35,7 +35,7 @@ class WorkerRun:
         recovery: RecoverySignal,
     ) -> None:
         self.loop = loop
-        self.executor = workplace
+        self.executor = executor
         self.settler = settler
         self.callbacks = callbacks
         self.runner = runner

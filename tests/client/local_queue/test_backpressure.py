@@ -52,7 +52,7 @@ async def test_a_full_lane_refuses_with_value_limit_and_remedy(
     )
     stats = app.lane.stats()
     assert (stats.waiting, stats.running, stats.refused) == (256, 4, 1)
-    assert len(app.lane.open()._book.arguments) == 260
+    assert len(app.lane.open()._table.arguments) == 260
     release.set()
     await until(lambda: app.lane.stats().waiting < 256)
     await (await full.enqueue()).result(timeout=PATIENCE)

@@ -350,8 +350,8 @@ async def test_finished_jobs_are_remembered_up_to_a_number(app: Tidewheel) -> No
         await first.refresh()
     assert await jobs[-1].result(timeout=0) == MAX_FINISHED - 1
     store = app.lane.open()
-    assert len(store._book.jobs) == len(store._book.results) == MAX_FINISHED
-    assert store._book.arguments == {}
+    assert len(store._table.jobs) == len(store._table.results) == MAX_FINISHED
+    assert store._table.arguments == {}
 
 
 async def test_a_users_code_that_runs_at_the_end_of_an_object_may_use_the_lane(app: Tidewheel) -> None:

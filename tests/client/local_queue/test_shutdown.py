@@ -388,7 +388,7 @@ def test_a_forked_child_has_a_lane_of_its_own(tmp_path: Path) -> None:
         job = pid.sync.enqueue()
         assert job.result(timeout=180) == os.getpid()
         store = app.lane._started.store
-        store._book.lock.acquire()  # as another thread of the parent may have done
+        store._table.lock.acquire()  # as another thread of the parent may have done
         app.lane._starting.acquire()
         child = os.fork()
         if child == 0:
@@ -409,7 +409,7 @@ def test_a_forked_child_has_a_lane_of_its_own(tmp_path: Path) -> None:
                 os._exit(1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        store._book.lock.release()
+        store._table.lock.release()
         app.lane._starting.release()
         assert os.waitstatus_to_exitcode(status) == 0
         assert pid.sync.enqueue().result(timeout=180) == os.getpid()

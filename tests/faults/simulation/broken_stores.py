@@ -33,9 +33,9 @@ class Broken(MemoryStore):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
         self.chance = random.Random(7)
-        self._book = self.make_book()
+        self._table = self.make_table()
 
-    def make_book(self) -> JobTable:
+    def make_table(self) -> JobTable:
         return JobTable()
 
 
@@ -47,7 +47,7 @@ class AcksBeforeCommit(Broken):
         if self.chance.random() < 0.1:
             for answer in answers:
                 if not answer.duplicate:
-                    self._book.remove(self._book.jobs[answer.job_id])
+                    self._table.remove(self._table.jobs[answer.job_id])
         return answers
 
 
@@ -57,7 +57,7 @@ class TearsBatches(Broken):
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         answers = await super().enqueue(jobs)
         if len(jobs) > 1 and not answers[-1].duplicate and self.chance.random() < 0.5:
-            self._book.remove(self._book.jobs[answers[-1].job_id])
+            self._table.remove(self._table.jobs[answers[-1].job_id])
         return answers
 
 
@@ -70,7 +70,7 @@ class _Fenceless(JobTable):
 class HasNoFence(Broken):
     """Whoever once had the job may write as long as somebody has it."""
 
-    def make_book(self) -> JobTable:
+    def make_table(self) -> JobTable:
         return _Fenceless()
 
 
@@ -83,7 +83,7 @@ class _NumberedByAttempt(JobTable):
 class FencesByAttempt(Broken):
     """The number of the attempt is the fence; an attempt that is taken back gives it out again."""
 
-    def make_book(self) -> JobTable:
+    def make_table(self) -> JobTable:
         return _NumberedByAttempt()
 
 
@@ -96,7 +96,7 @@ class _Endless(JobTable):
 class ExpiresAtClaimOnly(Broken):
     """A lease that has ended is good until somebody looks for ended ones."""
 
-    def make_book(self) -> JobTable:
+    def make_table(self) -> JobTable:
         return _Endless()
 
 
@@ -112,10 +112,10 @@ class RescuesFromSnapshot(Broken):
         now = self._clock.now()
         for job, fence, until in self._snapshot:
             if until <= now and job.fence == fence and job.state is State.RUNNING:
-                self._book.lease(job, now)
+                self._table.lease(job, now)
         if now - self._read_at > SECOND:
             self._read_at = now
-            self._snapshot = [(job, job.fence, job.leased_until or 0) for job in self._book.leases]
+            self._snapshot = [(job, job.fence, job.leased_until or 0) for job in self._table.leases]
 
     async def claim(self, request: ClaimRequest) -> Claim:
         self._rescue_stale()
@@ -133,11 +133,11 @@ class ExtendsWithoutFence(Broken):
         now = self._clock.now()
         answers = []
         for lease in leases:
-            job = self._book.jobs.get(lease.job_id)
+            job = self._table.jobs.get(lease.job_id)
             held = job is not None and job.leased_until is not None and now < job.leased_until
             answers.append(held)
             if held and job is not None:
-                self._book.lease(job, now + seconds_to_microseconds(lease_seconds))
+                self._table.lease(job, now + seconds_to_microseconds(lease_seconds))
         return answers
 
 
@@ -146,7 +146,7 @@ class ForgetsKeys(Broken):
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if self.chance.random() < 0.3:
-            self._book.keys.clear()
+            self._table.keys.clear()
         return await super().enqueue(jobs)
 
 
@@ -154,7 +154,7 @@ class RunsEarly(Broken):
     """A job is due a little before its time."""
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        self._book.promote(self._clock.now() + SECOND // 4)
+        self._table.promote(self._clock.now() + SECOND // 4)
         return await super().claim(request)
 
 
@@ -185,7 +185,7 @@ class NeverCountsCrashes(Broken):
 
     def _absolve(self) -> None:
         now = self._clock.now()
-        for job in list(self._book.leases):
+        for job in list(self._table.leases):
             if job.leased_until is not None and job.leased_until <= now:
                 job.started_at, job.counts_if_lost = None, False
 
@@ -195,25 +195,25 @@ class UsesWorkersClocks(Broken):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         wrong_by = zlib.crc32(request.worker.encode()) % (6 * SECOND) - 3 * SECOND
-        with self._verb() as book:
-            return claims.claim(book, request, self._clock.now() + wrong_by)
+        with self._verb() as table:
+            return claims.claim(table, request, self._clock.now() + wrong_by)
 
 
 class RescuesLate(Broken):
     """Claims leave ended leases to others, who take their time."""
 
     async def claim(self, request: ClaimRequest) -> Claim:
-        leases, self._book.leases = self._book.leases, type(self._book.leases)()
+        leases, self._table.leases = self._table.leases, type(self._table.leases)()
         try:
             return await super().claim(request)
         finally:
-            for job in list(self._book.leases):
+            for job in list(self._table.leases):
                 leases.push(job, job.leased_until or 0)
-            self._book.leases = leases
+            self._table.leases = leases
 
     async def rescue(self, limit: int = MAX_BATCH) -> RescueResult:
-        with self._verb() as book:
-            return maintenance.rescue(book, self._clock.now() - 3 * SECOND, limit)
+        with self._verb() as table:
+            return maintenance.rescue(table, self._clock.now() - 3 * SECOND, limit)
 
 
 class RefusesExtensions(Broken):

@@ -173,7 +173,7 @@ class _Ear(WakeupSubscription):
         self._wakeups = wakeups
         self._network = network
         self._weather = weather
-        self._hub = network.store._book.hub
+        self._hub = network.store._table.hub
 
     def attach(self) -> None:
         self._hub._subscriptions = (*self._hub._subscriptions, self)

@@ -35,17 +35,17 @@ class Known:
 
 def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
     """What a worker did with a lease that it must not, or did not though it should have."""
-    book = HistoryIndex(events)
-    still = _still(book, known)
+    histories = HistoryIndex(events)
+    still = _still(histories, known)
     connected: dict[str, float] = {}  # keepers, by when the store had first answered them
-    for _, lease in book.leases:
+    for _, lease in histories.leases:
         for extension in lease.extensions:
             if extension.kept is not None and extension.answered is not None:
                 connected[lease.process] = min(
                     extension.answered, connected.get(lease.process, extension.answered)
                 )
-    frozen = {span.process for span in book.freezes}
-    for life, lease in book.leases:
+    frozen = {span.process for span in histories.freezes}
+    for life, lease in histories.leases:
         yield from _started_late(life, lease)
         plan = known.plans.get(life.id)
         if known.stalls or plan == "ignore":
@@ -53,34 +53,37 @@ def broken_promises(events: list[Event], known: Known) -> Iterator[str]:
         if plan != "block":
             yield from _stopped_late(life, lease, connected.get(lease.process), still)
         steady = (
-            lease.process in known.well_connected and lease.process not in frozen and not book.clock_stepped
+            lease.process in known.well_connected
+            and lease.process not in frozen
+            and not histories.clock_stepped
         )
         if steady and life.id not in known.impatient:
             yield from _lost_for_no_reason(life, lease)
 
 
-def _still(book: HistoryIndex, known: Known) -> list[Outage]:
+def _still(histories: HistoryIndex, known: Known) -> list[Outage]:
     """When the event loop of a process did not run: it was frozen, or some handler blocked it."""
-    spans = list(book.freezes)
-    for life, lease in book.leases:
+    spans = list(histories.freezes)
+    for life, lease in histories.leases:
         if known.plans.get(life.id) == "block":
             ends = [end for end, _ in lease.ended] or [float("inf")]
             spans += [Outage(lease.process, start, ends[-1]) for start in lease.started]
     return sorted(spans, key=lambda span: span.end)
 
 
-def _started_late(life: JobHistory, lease: LeaseHistory) -> Iterator[str]:
+def _started_late(history: JobHistory, lease: LeaseHistory) -> Iterator[str]:
     """No handler starts under a lease that is over for all its worker knows."""
     for start in lease.started:
         late = start - _known_end(lease, start)
         if late >= 0:
             yield (
-                f"started late: {lease.process} started job {life.id} {late:.3f} s after its lease had ended"
+                f"started late: {lease.process} started job {history.id} "
+                f"{late:.3f} s after its lease had ended"
             )
 
 
 def _stopped_late(
-    life: JobHistory, lease: LeaseHistory, connected: float | None, still: list[Outage]
+    history: JobHistory, lease: LeaseHistory, connected: float | None, still: list[Outage]
 ) -> Iterator[str]:
     """A handler that obeys does not run on for long after its lease, whatever the store does."""
     for end, _ in lease.ended:
@@ -93,21 +96,22 @@ def _stopped_late(
         patience = max(lease.seconds / 4, 0.0 if connected is not None and connected < end else OPENING)
         if late > TICK + patience + 0.001:
             yield (
-                f"stopped late: {lease.process} ran job {life.id} for {late:.3f} s after its lease had ended"
+                f"stopped late: {lease.process} ran job {history.id} "
+                f"for {late:.3f} s after its lease had ended"
             )
 
 
-def _lost_for_no_reason(life: JobHistory, lease: LeaseHistory) -> Iterator[str]:
+def _lost_for_no_reason(history: JobHistory, lease: LeaseHistory) -> Iterator[str]:
     """A worker that runs and reaches the store keeps its jobs, also when a handler blocks its event loop."""
-    if not lease.started or life.cancel_calls:
+    if not lease.started or history.cancel_calls:
         return
     # An extension may be overtaken by the settlement, and is then refused with good reason.
     given_up = min((one.sent for one in lease.settle_calls), default=float("inf"))
     refused = [one.answered for one in lease.extensions if one.kept is False and one.answered is not None]
     if any(answered < given_up for answered in refused):
-        yield f"lost for no reason: {lease.process} lost job {life.id} though nothing was wrong with it"
+        yield f"lost for no reason: {lease.process} lost job {history.id} though nothing was wrong with it"
     elif any(one.accepted is False for one in lease.settle_calls):
-        yield f"lost for no reason: the outcome of job {life.id} was refused to {lease.process}"
+        yield f"lost for no reason: the outcome of job {history.id} was refused to {lease.process}"
 
 
 def _known_end(lease: LeaseHistory, now: float) -> float:

@@ -157,19 +157,19 @@ class World:
             over[0] = True
 
         self.timeline.at(faults.length, heal)
-        book = self.network.store._book
+        table = self.network.store._table
 
         def settled() -> bool:
             return (
                 over[0]
                 and not self.network.under_way
-                and len(book.finished) + len(book.kept_for_ever) == len(book.jobs)
+                and len(table.finished) + len(table.kept_for_ever) == len(table.jobs)
                 and all(producer.done for producer in self.producers)
             )
 
         if not self.scheduler.run(settled, until=faults.length + QUIET_WITHIN):
             left = [
-                f"{job.id} {job.state} {job.payload!r}" for job in book.jobs.values() if not job.state.final
+                f"{job.id} {job.state} {job.payload!r}" for job in table.jobs.values() if not job.state.final
             ]
             self.report(f"not settled {QUIET_WITHIN:g} s after the last fault: {left}")
         self.ending = True
@@ -183,7 +183,7 @@ class World:
     def dump(self) -> None:
         """Everything that is stored, as the end of the history."""
         now, network = self.timeline.now, self.network
-        for job in network.store._book.jobs.values():
+        for job in network.store._table.jobs.values():
             error = job.error_summary
             self.keep(
                 StoredJob(
@@ -211,7 +211,7 @@ class World:
         self.keep(WorkloadDrained(at=now))
 
     def broken_promises(self) -> list[str]:
-        jobs = self.network.store._book.jobs.values()
+        jobs = self.network.store._table.jobs.values()
         places: list[Workplace | Producer] = [*self.workers, *self.producers]
         known = Known(
             plans={job.id: str(msgspec.json.decode(job.payload)["plan"]) for job in jobs},

@@ -21,8 +21,8 @@ async def good() -> bool:
     return True
 
 
-def listener(ring: EventRing, wish: Subscription | None = None) -> Listener:
-    return Listener(ring, wish or Subscription(JobScope(None)), ListenerCredential("x", good))
+def listener(ring: EventRing, subscription: Subscription | None = None) -> Listener:
+    return Listener(ring, subscription or Subscription(JobScope(None)), ListenerCredential("x", good))
 
 
 def test_of_a_topics_counts_the_newest_stays() -> None:

@@ -201,7 +201,7 @@ def dump(store: Store) -> Any:
 
 def _book(store: Store) -> Any:
     assert isinstance(store, MemoryStore)
-    return store._book
+    return store._table
 
 
 @contextmanager

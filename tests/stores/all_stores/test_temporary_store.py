@@ -21,9 +21,9 @@ from tidewheel.stores.sqlite.temporary_store import SqliteTemporaryStore
 from tidewheel.stores.temporary_store import MemoryTemporaryStore
 
 
-async def use(scratch: TemporaryStore) -> None:
+async def use(temporary: TemporaryStore) -> None:
     """What its users do: an app with a job in it."""
-    async with Tidewheel(scratch.url) as app:
+    async with Tidewheel(temporary.url) as app:
         await app.enqueue("mail")
         assert (await app.stats()).pending == 1
 

@@ -114,7 +114,7 @@ async def test_a_renewed_lease_does_not_grow_the_store(store: MemoryStore) -> No
     lease = (await claim_one(store)).lease
     for _ in range(1000):
         await store.extend([lease], 60)
-    assert len(store._book.leases._entries) < 200
+    assert len(store._table.leases._entries) < 200
 
 
 class TickingClock(FrozenClock):

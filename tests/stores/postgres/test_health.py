@@ -42,8 +42,8 @@ async def test_who_holds_a_snapshot_is_named(monkeypatch: pytest.MonkeyPatch) ->
         await holder.close()
 
 
-def _is_report(ailment: HealthFinding) -> bool:
-    return ailment.figures.get("application") == "report"
+def _is_report(finding: HealthFinding) -> bool:
+    return finding.figures.get("application") == "report"
 
 
 @pytest.mark.parametrize(

@@ -302,10 +302,10 @@ class FilterCompiler:
             return Compare(column, comparison, None)
         return self._explain_time(term, compare_time(column, comparison, value.text, self._now))
 
-    def _explain_time(self, term: Term, meaning: TimeCondition) -> Condition:
+    def _explain_time(self, term: Term, condition: TimeCondition) -> Condition:
         not_ = "not " if term.operator is Operator.UNEQUAL else ""
-        self.time_explanations.append((str(term), f"{not_}{meaning.words}"))
-        return meaning.condition
+        self.time_explanations.append((str(term), f"{not_}{condition.words}"))
+        return condition.condition
 
     def _checked(self, value: WrittenValue, meaning: Callable[[], Condition]) -> Condition:
         try:

@@ -531,19 +531,19 @@ _UNCLAIMED_KINDS: Final = (StuckKind.PAUSED, StuckKind.NO_WORKER, StuckKind.UNKN
 # -- the store ----------------------------------------------------------------------------------------------
 
 
-def health_finding(ailment: HealthFinding) -> Finding:
+def health_finding(finding: HealthFinding) -> Finding:
     """What a store says of what it stands on, as something that needs attention."""
-    words = describe_health_finding(ailment)
+    words = describe_health_finding(finding)
     # What begins with the name of a setting is left as the database spells it.
-    named = ailment.kind is HealthFindingKind.UNSAFE_COMMITS
+    named = finding.kind is HealthFindingKind.UNSAFE_COMMITS
     return Finding(
-        kind=FindingKind(ailment.kind),
+        kind=FindingKind(finding.kind),
         severity=words.severity,
         title=words.title,
         explanation=f"{words.explanation}." if named else _sentence(words.explanation),
         remedy=f"{words.remedy[0].upper()}{words.remedy[1:]}",
-        since=None if ailment.since is None else to_datetime(ailment.since),
-        details=ailment.figures,
+        since=None if finding.since is None else to_datetime(finding.since),
+        details=finding.figures,
     )
 
 

@@ -41,10 +41,10 @@ class HealthText:
         return f"{self.explanation}; {self.remedy}"
 
 
-def describe_health_finding(ailment: HealthFinding) -> HealthText:
+def describe_health_finding(finding: HealthFinding) -> HealthText:
     """In words."""
-    figures: dict[str, Any] = dict(ailment.figures)
-    match ailment.kind:
+    figures: dict[str, Any] = dict(finding.figures)
+    match finding.kind:
         case HealthFindingKind.OLD_SQLITE:
             return HealthText(
                 Severity.INFO,
@@ -172,7 +172,7 @@ def describe_health_finding(ailment: HealthFinding) -> HealthText:
                 if figures.get("role")
                 else "see that what it says is put right; nothing else depends on it",
             )
-    assert_never(ailment.kind)
+    assert_never(finding.kind)
 
 
 _DATA_LOSS_TEXTS: Final = {

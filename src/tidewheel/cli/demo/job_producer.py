@@ -57,9 +57,9 @@ _random = random.Random()  # noqa: S311 - makes the demo varied, guards nothing
 class Producer:
     """Enqueues what the shop's customers ask for."""
 
-    def __init__(self, shop: Shop, journal: ActivityLog) -> None:
+    def __init__(self, shop: Shop, activity_log: ActivityLog) -> None:
         self._shop = shop
-        self._journal = journal
+        self._journal = activity_log
         self._orders = itertools.count(1010)  # soon one the carrier is closed for, and one that is declined
         self._newsletters = itertools.count(1)
 

@@ -46,7 +46,7 @@ class Shop:
     close_month: Task[..., Any]
 
 
-def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
+def make_shop(url: str, activity_log: ActivityLog, superuser: str) -> Shop:
     """An app as a user would write it; the journal is the only thing a real one would not have."""
     app = Tidewheel(
         url,
@@ -64,7 +64,7 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
     @app.task(topic="mail")
     async def send_email(ctx: Context, to: Address, template: Template = "newsletter") -> None:
         """Send one email. Quick work, and a lot of it."""
-        async with journal.track_attempt(ctx, f"to {to}", group="email"):
+        async with activity_log.track_attempt(ctx, f"to {to}", group="email"):
             await asyncio.sleep(jitter(0.01, 0.06))
             if to.endswith(".invalid"):
                 raise Fail(f"550 no such mailbox: {template} for {to}", code="bounced")
@@ -75,7 +75,7 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
 
         Some cards are declined: trying again would not help, so the task says Fail.
         """
-        async with journal.track_attempt(ctx, f"order {order}, {amount:.2f} EUR"):
+        async with activity_log.track_attempt(ctx, f"order {order}, {amount:.2f} EUR"):
             await asyncio.sleep(jitter(0.15, 0.5))
             if order % 13 == 0:
                 raise Fail(f"card ending in {card_number[-4:]} was declined", code="card_declined")
@@ -85,7 +85,7 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
     @app.task(topic="orders", max_attempts=3, retry=Retry.fixed(1.5))
     async def fulfil_order(ctx: Context, order: Order, express: bool = False) -> str:
         """Pack and send an order, in steps: what is done is not done again when the carrier is away."""
-        async with journal.track_attempt(ctx, f"order {order}") as running:
+        async with activity_log.track_attempt(ctx, f"order {order}") as running:
             await ctx.step("reserve stock", _work, f"3 items for order {order}", 0.15)
             await _progress(ctx, running, 33, "packing")
             await ctx.step("print label", _work, f"label-{order}.pdf", 0.3)
@@ -105,7 +105,7 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
     ) -> int:
         """Call other people's servers: busy ones say when to come back, broken ones are retried later."""
         del headers
-        async with journal.track_attempt(ctx, event):
+        async with activity_log.track_attempt(ctx, event):
             await asyncio.sleep(jitter(0.05, 0.3))
             if ctx.attempt <= troubles:
                 if ctx.attempt % 2:
@@ -118,7 +118,7 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
     @app.task(topic="reports")
     async def build_report(ctx: Context, month: str, pages: int) -> dict[str, int]:
         """Build a report page by page. Long work that tells how far it is."""
-        async with journal.track_attempt(ctx, f"report {month}, {pages} pages") as running:
+        async with activity_log.track_attempt(ctx, f"report {month}, {pages} pages") as running:
             for page in range(1, pages + 1):
                 await _pause(ctx, jitter(0.15, 0.35))
                 await _progress(ctx, running, 100 * page / pages, f"page {page} of {pages}")
@@ -127,10 +127,10 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
     @app.task(topic="imports", max_attempts=3, retry=Retry.fixed(0.8))
     async def import_rows(ctx: Context, source: str, rows: int, breaks: bool = False) -> int:
         """Import a file. Long work that resumes where the attempt before it stopped."""
-        async with journal.track_attempt(ctx, f"{source}, {rows} rows") as running:
+        async with activity_log.track_attempt(ctx, f"{source}, {rows} rows") as running:
             done: int = ctx.checkpoint.get("rows", 0)
             if done:
-                journal.add(
+                activity_log.add(
                     ActivityKind.RESUMED, "imports", f"{source} goes on at row {done} from its checkpoint"
                 )
             while done < rows:
@@ -145,27 +145,27 @@ def make_shop(url: str, journal: ActivityLog, superuser: str) -> Shop:
     @app.task(topic="images", max_attempts=2, retry=Retry.fixed(0.7))
     async def resize_image(ctx: Context, file: str, width: Width = 640) -> str:
         """Make a smaller picture. Some files are not what their names say, and fail again and again."""
-        async with journal.track_attempt(ctx, f"{file} to {width} px"):
+        async with activity_log.track_attempt(ctx, f"{file} to {width} px"):
             await asyncio.sleep(jitter(0.05, 0.25))
             return f"{_decode(file)}-{width}.webp"
 
     @app.task(topic="reminders")
     async def remind(ctx: Context, who: str, about: str) -> None:
         """Remind somebody of something. Work for later: enqueued with a delay."""
-        async with journal.track_attempt(ctx, f"{who}: {about}"):
+        async with activity_log.track_attempt(ctx, f"{who}: {about}"):
             await asyncio.sleep(0.02)
 
     @app.task(topic="upkeep", schedule=Every(60))
     async def tidy_up(ctx: Context) -> int:
         """Throw away what nobody needs any more. A schedule makes its job, every minute."""
-        async with journal.track_attempt(ctx, "every minute"):
+        async with activity_log.track_attempt(ctx, "every minute"):
             await asyncio.sleep(0.2)
             return GENERATOR.randint(3, 40)
 
     @app.task(topic="reports")
     async def close_month(ctx: Context, month: str) -> str:
         """Close the books of a month: enqueued to run after the reports it sums up."""
-        async with journal.track_attempt(ctx, month):
+        async with activity_log.track_attempt(ctx, month):
             await asyncio.sleep(0.3)
             return f"{month} is closed"
 

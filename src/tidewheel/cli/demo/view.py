@@ -30,12 +30,12 @@ LINE_SECONDS: Final = 0.1
 WINDOW_SECONDS: Final = 3600.0
 
 
-async def show_screen(app: Tidewheel, journal: ActivityLog, login: DemoLogin) -> None:
+async def show_screen(app: Tidewheel, activity_log: ActivityLog, login: DemoLogin) -> None:
     """The live view, on the terminal's other screen: what was there before comes back afterwards."""
     from rich.live import Live
 
     terminal = console()
-    shown = DemoScreen(journal, login, __version__, CONCURRENCY * len(WORKER_NAMES))
+    shown = DemoScreen(activity_log, login, __version__, CONCURRENCY * len(WORKER_NAMES))
     with Live(console=terminal, screen=True, auto_refresh=False) as live:
         while True:
             shown.measure(await app.stats(WINDOW_SECONDS))
@@ -43,7 +43,7 @@ async def show_screen(app: Tidewheel, journal: ActivityLog, login: DemoLogin) ->
             await asyncio.sleep(FRAME_SECONDS)
 
 
-async def print_events(app: Tidewheel, journal: ActivityLog, login: DemoLogin) -> None:  # noqa: ARG001 - the shape of screen
+async def print_events(app: Tidewheel, activity_log: ActivityLog, login: DemoLogin) -> None:  # noqa: ARG001 - the shape of screen
     """Where the UI is, then one line for each event."""
 
     def say(events: list[ActivityEvent]) -> None:
@@ -54,10 +54,10 @@ async def print_events(app: Tidewheel, journal: ActivityLog, login: DemoLogin) -
     click.echo(f"  name      {login.name}\n  password  {login.password}")
     try:
         while True:
-            say(journal.take_events())
+            say(activity_log.take_events())
             await asyncio.sleep(LINE_SECONDS)
     finally:
-        say(journal.take_events(include_open_groups=True))
+        say(activity_log.take_events(include_open_groups=True))
 
 
 TOPICS: Final = ("mail", "payments", "webhooks", "reports", "imports", "reminders", "orders", "images")
@@ -86,8 +86,8 @@ SEGMENTS: Final = (("completed", "green"), ("running", "cyan"), ("pending", "yel
 class DemoScreen:
     """Draws the demo from the store's figures and the journal."""
 
-    def __init__(self, journal: ActivityLog, login: DemoLogin, version: str, concurrency: int) -> None:
-        self._journal = journal
+    def __init__(self, activity_log: ActivityLog, login: DemoLogin, version: str, concurrency: int) -> None:
+        self._journal = activity_log
         self._login = login
         self._version = version
         self._concurrency = concurrency
@@ -291,9 +291,9 @@ def _panel(content: RenderableType, title: str, subtitle: Text | None = None) ->
     )
 
 
-def print_summary(stats: Stats, journal: ActivityLog, seconds: float, *, left_in: str | None) -> None:
+def print_summary(stats: Stats, activity_log: ActivityLog, seconds: float, *, left_in: str | None) -> None:
     """What has been seen, and where to go from here."""
-    retries, duplicates = journal.counts[ActivityKind.RETRY], journal.counts[ActivityKind.DUPLICATE]
+    retries, duplicates = activity_log.counts[ActivityKind.RETRY], activity_log.counts[ActivityKind.DUPLICATE]
     click.echo()
     click.echo(
         click.style(f"In {formats.duration(seconds)}: ", bold=True)

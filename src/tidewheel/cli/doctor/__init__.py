@@ -218,12 +218,12 @@ async def _examine(url: str, app: Tidewheel | None, *, needed: bool, files: bool
 
 
 async def _verify(
-    diagnosis: Diagnosis, url: str, plan: FaultRunPlan, keep: Path | None, watch: DoctorProgress
+    diagnosis: Diagnosis, url: str, plan: FaultRunPlan, keep: Path | None, progress: DoctorProgress
 ) -> Diagnosis:
     histories = keep or Path(tempfile.mkdtemp(prefix="tidewheel-verify-"))
     stay = keep is not None
     try:
-        outcome = await verify(url, plan, begun=watch.show_place, watch=watch.update, keep=histories)
+        outcome = await verify(url, plan, begun=progress.show_place, watch=progress.update, keep=histories)
         stay = stay or not outcome.promises_kept  # nobody can make the same history twice
     finally:
         if not stay:

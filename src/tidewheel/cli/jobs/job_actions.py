@@ -147,7 +147,7 @@ def delete(**given: Any) -> None:
 
 
 def _change(
-    verb: JobAction,
+    action: JobAction,
     *,
     target: Target,
     job_ids: tuple[UUID, ...],
@@ -161,29 +161,30 @@ def _change(
         raise click.UsageError("ids and filters are both given; say which jobs in one way", context)
     if not job_ids and not filters and not lost:
         raise click.UsageError(
-            f"nothing says which jobs to {verb.phrase}; give ids, or filters such as --state failed", context
+            f"nothing says which jobs to {action.phrase}; give ids, or filters such as --state failed",
+            context,
         )
     state = filters.get("state")
-    if state is not None and state not in (*verb.states, *verb.derived_states):
+    if state is not None and state not in (*action.states, *action.derived_states):
         raise click.UsageError(
-            f"--state {state} matches no job that can be {verb.past_tense}; "
-            f"that is possible for {', '.join((*verb.states, *verb.derived_states))}",
+            f"--state {state} matches no job that can be {action.past_tense}; "
+            f"that is possible for {', '.join((*action.states, *action.derived_states))}",
             context,
         )
     if job_ids:
-        _change_each(verb, target, job_ids, as_json=as_json)
+        _change_each(action, target, job_ids, as_json=as_json)
     else:
-        _change_all(verb, target, filters, lost=lost, yes=yes, as_json=as_json)
+        _change_all(action, target, filters, lost=lost, yes=yes, as_json=as_json)
 
 
-def _change_each(verb: JobAction, target: Target, job_ids: tuple[UUID, ...], *, as_json: bool) -> None:
+def _change_each(action: JobAction, target: Target, job_ids: tuple[UUID, ...], *, as_json: bool) -> None:
     """Every id gets its own line; one that cannot be changed does not spoil the others."""
 
     async def change(app: Tidewheel) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = []
         for job_id in job_ids:
             try:
-                ended = await verb.act_on_one(app, job_id)
+                ended = await action.act_on_one(app, job_id)
             except (JobNotFound, WrongState) as error:
                 error_output.print_error(str(error))
                 answers.append({"id": str(job_id), "done": False, "code": error.code, "error": str(error)})
@@ -191,7 +192,7 @@ def _change_each(verb: JobAction, target: Target, job_ids: tuple[UUID, ...], *, 
             requested = ended is False  # only cancel of a running job
             answers.append({"id": str(job_id), "done": True} | ({"requested": True} if requested else {}))
             if not as_json:
-                what = "asked to stop" if requested else verb.past_tense
+                what = "asked to stop" if requested else action.past_tense
                 click.echo(f"{what} {job_id}")
         return answers
 
@@ -203,22 +204,22 @@ def _change_each(verb: JobAction, target: Target, job_ids: tuple[UUID, ...], *, 
 
 
 def _change_all(
-    verb: JobAction, target: Target, filters: JobFilters, *, lost: bool, yes: bool, as_json: bool
+    action: JobAction, target: Target, filters: JobFilters, *, lost: bool, yes: bool, as_json: bool
 ) -> None:
     context = click.get_current_context()
     # Opened twice: the question is asked while no event loop runs, where Ctrl-C ends it.
-    before, times = target.run(lambda app: preview(app, verb, filters, lost=lost))
-    if before.total and not yes and not _confirmed(verb, before, times, context):
+    before, times = target.run(lambda app: preview(app, action, filters, lost=lost))
+    if before.total and not yes and not _confirmed(action, before, times, context):
         click.echo("nothing was changed", err=True)
         context.exit(error_output.EXIT_FAILED)
     number = 0
     if before.total:
-        number = target.run(lambda app: act_with_bar(app, verb, filters, before, lost=lost))
+        number = target.run(lambda app: act_with_bar(app, action, filters, before, lost=lost))
     if as_json:
-        print_json({verb.past_tense.replace(" ", "_"): number, "left_alone": dict(before.left_alone)})
+        print_json({action.past_tense.replace(" ", "_"): number, "left_alone": dict(before.left_alone)})
         return
-    click.echo(f"{verb.past_tense} {formats.job_count(number)}")
-    if (reason := explain_skipped(verb.name, before.left_alone)) is not None:
+    click.echo(f"{action.past_tense} {formats.job_count(number)}")
+    if (reason := explain_skipped(action.name, before.left_alone)) is not None:
         click.echo(reason, err=True)
     if lost and not before.total:
         click.echo(
@@ -229,39 +230,39 @@ def _change_all(
 
 
 def _confirmed(
-    verb: JobAction, count: MatchCounts, times: list[tuple[str, str]], context: click.Context
+    action: JobAction, count: MatchCounts, times: list[tuple[str, str]], context: click.Context
 ) -> bool:
     number = formats.job_count(count.total) if count.exact else f"more than {formats.job_count(count.total)}"
     for term, meaning in times:
         click.echo(f"{term}: {meaning}", err=True)
     if not is_terminal(sys.stdin):
         raise click.UsageError(
-            f"this would {verb.phrase} {number}, and there is no terminal to ask on; add --yes to go ahead",
+            f"this would {action.phrase} {number}, and there is no terminal to ask on; add --yes to go ahead",
             context,
         )
-    return click.confirm(f"{verb.phrase} {number}?", default=False, err=True)
+    return click.confirm(f"{action.phrase} {number}?", default=False, err=True)
 
 
 async def preview(
-    app: Tidewheel, verb: JobAction, filters: JobFilters, *, lost: bool
+    app: Tidewheel, action: JobAction, filters: JobFilters, *, lost: bool
 ) -> tuple[MatchCounts, list[tuple[str, str]]]:
     """Return how many jobs the verb would act on, and the moments that the filter means."""
     times = explain_times(filters, now=app.clock.now(), uuids=app.settings.tenant_uuids)
-    return await app.bulk.matching(verb.name, filters, lost=lost), times
+    return await app.bulk.matching(action.name, filters, lost=lost), times
 
 
 async def act_with_bar(
-    app: Tidewheel, verb: JobAction, filters: JobFilters, before: MatchCounts, *, lost: bool = False
+    app: Tidewheel, action: JobAction, filters: JobFilters, before: MatchCounts, *, lost: bool = False
 ) -> int:
     """Act, and meanwhile show how many of the jobs found at first are left."""
-    acting = asyncio.ensure_future(verb.act_on_all(app, filters, lost))
+    acting = asyncio.ensure_future(action.act_on_all(app, filters, lost))
     try:
         with progress_bar() as bar:
             # More jobs than are counted exactly: the bar only pulses until the rest can be counted.
-            row = bar.add_task(f"{verb.phrase} jobs", total=before.total if before.exact else None)
+            row = bar.add_task(f"{action.phrase} jobs", total=before.total if before.exact else None)
             while not bar.disable and not acting.done():
                 await asyncio.wait({acting}, timeout=PROGRESS_SECONDS)
-                left = await app.bulk.matching(verb.name, filters, lost=lost)
+                left = await app.bulk.matching(action.name, filters, lost=lost)
                 if before.exact and left.exact:
                     bar.update(row, completed=max(0, before.total - left.total))
             return await acting

@@ -40,7 +40,7 @@ REDRAW_KEY: Final = "\x0c"
 """Ctrl-L."""
 
 
-async def run_live_view(view: TopState, lookout: StatePoller) -> None:
+async def run_live_view(state: TopState, poller: StatePoller) -> None:
     """Show the view until q, Ctrl-C or another signal. The terminal is as before when this ends, however."""
     over, news = asyncio.Event(), asyncio.Event()
 
@@ -57,10 +57,10 @@ async def run_live_view(view: TopState, lookout: StatePoller) -> None:
         _handle_signals(screen, end, news.set),
         _listen_for_keys(screen, end, news.set) as polled,
     ):
-        looking = asyncio.ensure_future(lookout.run(news.set))
+        looking = asyncio.ensure_future(poller.run(news.set))
         looking.add_done_callback(lambda _: end())  # with an error, which is raised below
         try:
-            await _frames(screen, view, over, news, KEY_POLL_SECONDS if polled else TICK_SECONDS, end)
+            await _frames(screen, state, over, news, KEY_POLL_SECONDS if polled else TICK_SECONDS, end)
         except OSError:
             pass  # the terminal is gone, and with it everybody who looked
         finally:
@@ -71,7 +71,7 @@ async def run_live_view(view: TopState, lookout: StatePoller) -> None:
 
 async def _frames(
     screen: TerminalScreen,
-    view: TopState,
+    state: TopState,
     over: asyncio.Event,
     news: asyncio.Event,
     tick: float,
@@ -84,7 +84,7 @@ async def _frames(
         if size != (size := screen.size()):
             screen.invalidate()
         width, height = size
-        lines = render(view, Canvas(width, height, unicode=supports_unicode()), now=time.monotonic())
+        lines = render(state, Canvas(width, height, unicode=supports_unicode()), now=time.monotonic())
         screen.draw([render_line(line, width, colour=colour) for line in lines])
         await asyncio.sleep(MIN_FRAME_SECONDS)
         with contextlib.suppress(TimeoutError):

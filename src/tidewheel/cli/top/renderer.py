@@ -56,25 +56,25 @@ class _Topic:
     paused: str
 
 
-def render(view: TopState, canvas: Canvas, *, now: float, clock: datetime | None = None) -> list[Line]:
+def render(state: TopState, canvas: Canvas, *, now: float, clock: datetime | None = None) -> list[Line]:
     """The whole screen, exactly as high as the canvas; ``now`` is monotonic."""
-    glance, width = view.glance, canvas.width
-    lines = [_title(view, width, clock or datetime.now(UTC))]
+    glance, width = state.glance, canvas.width
+    lines = [_title(state, width, clock or datetime.now(UTC))]
     if glance is None:
-        lines.append([StyledPiece(view.error or "looking at the store for the first time…", "dim")])
-        return _fill_height(lines, view, canvas, now)
+        lines.append([StyledPiece(state.error or "looking at the store for the first time…", "dim")])
+        return _fill_height(lines, state, canvas, now)
     tall = canvas.height is None or canvas.height >= MIN_TALL_ROWS
-    lines += [_counts(view, glance, width), _rates(view, glance)]
+    lines += [_counts(state, glance, width), _rates(state, glance)]
     if tall and canvas.height is not None and canvas.unicode:
-        lines.append(_history(view, width))
-    lines += _alarms(view, width)
-    topics = [_topic_line(topic, view, width) for topic in _topics(glance)]
+        lines.append(_history(state, width))
+    lines += _alarms(state, width)
+    topics = [_topic_line(topic, state, width) for topic in _topics(glance)]
     running = [_running_line(job, glance.now, canvas) for job in glance.running]
-    failed = list(_failed_lines(view, glance.now, width))
+    failed = list(_failed_lines(state, glance.now, width))
     sections = [
         (_topic_head(width), topics, "no topics yet: the first job makes one"),
         (_running_head(glance, width), running, "no job runs"),
-        (_failed_head(view, glance, width), failed, "no job has failed"),
+        (_failed_head(state, glance, width), failed, "no job has failed"),
     ]
     wanted = [max(1, len(rows)) for _, rows, _ in sections]
     room = None
@@ -91,7 +91,7 @@ def render(view: TopState, canvas: Canvas, *, now: float, clock: datetime | None
             continue
         lines += [[], head] if spaced else [head]
         lines += rows[:room] or [[StyledPiece(f"  {empty}", "dim")]]
-    return _fill_height(lines, view, canvas, now)
+    return _fill_height(lines, state, canvas, now)
 
 
 def share_rows(room: int, wanted: Sequence[int]) -> list[int]:
@@ -107,22 +107,22 @@ def share_rows(room: int, wanted: Sequence[int]) -> list[int]:
     return shares
 
 
-def _fill_height(lines: list[Line], view: TopState, canvas: Canvas, now: float) -> list[Line]:
+def _fill_height(lines: list[Line], state: TopState, canvas: Canvas, now: float) -> list[Line]:
     """With the last line at the bottom."""
     if canvas.height is None:
         return lines
     lines = lines[: max(0, canvas.height - 1)]
     lines += [[]] * (canvas.height - 1 - len(lines))
-    return [*lines, _footer(view, canvas, now)]
+    return [*lines, _footer(state, canvas, now)]
 
 
 # -- the lines above ----------------------------------------------------------------------------------------
 
 
-def _title(view: TopState, width: int, clock: datetime) -> Line:
+def _title(state: TopState, width: int, clock: datetime) -> Line:
     name = " tidewheel top "
     time = f" {clock:%H:%M:%S} UTC "
-    about = f" {view.url}  {view.store}"
+    about = f" {state.url}  {state.store}"
     return [
         StyledPiece(name, "head"),
         align_left(about, max(0, width - len(name) - len(time))),
@@ -130,15 +130,15 @@ def _title(view: TopState, width: int, clock: datetime) -> Line:
     ]
 
 
-def _counts(view: TopState, glance: QueueSnapshot, width: int) -> Line:
+def _counts(state: TopState, glance: QueueSnapshot, width: int) -> Line:
     stats = glance.stats
     due = max(0, stats.pending - stats.delayed)
     pieces = [*_figure(due, "due", "yellow"), *_figure(stats.running, "running", "cyan")]
     if width >= MIN_WIDE_COLUMNS:
         pieces += _figure(stats.delayed, "delayed", "blue")
     pieces += _figure(stats.failed, "failed", "red")
-    missing = sum(worker.missing for worker in view.workers)
-    live = len(view.workers) - missing
+    missing = sum(worker.missing for worker in state.workers)
+    live = len(state.workers) - missing
     pieces += _figure(live, "worker" if live == 1 else "workers", "green" if live else "alarm", always=True)
     if missing:
         pieces += _figure(missing, "missing", "alarm")
@@ -152,8 +152,8 @@ def _figure(number: int, name: str, style: str, *, always: bool = False) -> list
     return [StyledPiece(f" {number:,}", style if number or always else "dim"), StyledPiece(f" {name} ")]
 
 
-def _rates(view: TopState, glance: QueueSnapshot) -> Line:
-    rates, stats = view.rates.overall, glance.stats
+def _rates(state: TopState, glance: QueueSnapshot) -> Line:
+    rates, stats = state.rates.overall, glance.stats
     pieces: list[StyledPiece] = []
     for name, shown, style in (
         ("enqueued", "in", "bold"),
@@ -175,10 +175,10 @@ def _rate(rate: float | None) -> str:
     return f"{rate:,.0f}" if rate >= 9.95 or rate == 0 else f"{rate:.1f}"
 
 
-def _history(view: TopState, width: int) -> Line:
+def _history(state: TopState, width: int) -> Line:
     """Completed a second since this began, the newest at the right end."""
     room = max(0, width - 10)
-    samples = list(view.history)[-room:] if room else []
+    samples = list(state.history)[-room:] if room else []
     top = max([*samples, 0.0]) or 1.0
     bars = "".join(
         SPARK_CHARACTERS[min(len(SPARK_CHARACTERS) - 1, int(rate / top * len(SPARK_CHARACTERS)))]
@@ -189,13 +189,13 @@ def _history(view: TopState, width: int) -> Line:
     return [StyledPiece(" done/s "), StyledPiece(bars.rjust(room), "green")]
 
 
-def _alarms(view: TopState, width: int) -> Iterator[Line]:
-    attention = view.attention
+def _alarms(state: TopState, width: int) -> Iterator[Line]:
+    attention = state.attention
     if attention is None:
         return
     found = [finding for finding in attention.findings if finding.severity is not Severity.INFO]
     if not found:
-        yield [StyledPiece(f" nothing needs attention{_as_of(view)}", "green")]
+        yield [StyledPiece(f" nothing needs attention{_as_of(state)}", "green")]
         return
     for finding in found[:MAX_ALARMS]:
         title = f" {finding.severity}: {finding.title}"
@@ -203,9 +203,9 @@ def _alarms(view: TopState, width: int) -> Iterator[Line]:
         yield [StyledPiece(truncate(title + more, width), _ALARM_STYLES[finding.severity])]
     more_found = len(found) - MAX_ALARMS + attention.more
     if more_found > 0:
-        yield [StyledPiece(f" and {more_found:,} more{_as_of(view)}: tidewheel why", "dim")]
+        yield [StyledPiece(f" and {more_found:,} more{_as_of(state)}: tidewheel why", "dim")]
     else:
-        yield [StyledPiece(f" what to do{_as_of(view)}: tidewheel why", "dim")]
+        yield [StyledPiece(f" what to do{_as_of(state)}: tidewheel why", "dim")]
 
 
 # -- topics -------------------------------------------------------------------------------------------------
@@ -257,15 +257,18 @@ def _topic_head(width: int) -> Line:
     ]
 
 
-def _topic_line(topic: _Topic, view: TopState, width: int) -> Line:
-    rates = view.rates.topics.get(topic.name, {})
+def _topic_line(topic: _Topic, state: TopState, width: int) -> Line:
+    rates = state.rates.topics.get(topic.name, {})
     sizes = [size for _, size in _TOPIC_COLUMNS]
     cells = (
         (f"{topic.due:,}", "yellow" if topic.due else "dim"),
         (f"{topic.delayed:,}", "blue" if topic.delayed else "dim"),
         (f"{topic.running:,}", "cyan" if topic.running else "dim"),
         *(
-            (_rate(rates.get(name, 0.0 if view.rates.overall else None)), style if rates.get(name) else "dim")
+            (
+                _rate(rates.get(name, 0.0 if state.rates.overall else None)),
+                style if rates.get(name) else "dim",
+            )
             for name, style in (("enqueued", ""), ("completed", "green"), ("failed", "red"))
         ),
         (f"{topic.failed:,}", "red" if topic.failed else "dim"),
@@ -332,26 +335,26 @@ def _bar(percent: float, canvas: Canvas) -> str:
 # -- failures -----------------------------------------------------------------------------------------------
 
 
-def _failed_head(view: TopState, glance: QueueSnapshot, width: int) -> Line:
+def _failed_head(state: TopState, glance: QueueSnapshot, width: int) -> Line:
     """Of what stands below it: the counts above may be of a later moment."""
-    found = view.failed
+    found = state.failed
     if found is None:
         return _head(f" FAILED {glance.stats.failed:,}", "    JOBS LAST  ERROR", width)
     groups = f", {formats.plural(found.errors, 'error')}" if found.errors else ""
     more = "" if found.complete else "+"
-    return _head(f" FAILED {found.jobs:,}{more}{groups}", f"    JOBS LAST  ERROR{_as_of(view)}", width)
+    return _head(f" FAILED {found.jobs:,}{more}{groups}", f"    JOBS LAST  ERROR{_as_of(state)}", width)
 
 
-def _as_of(view: TopState) -> str:
+def _as_of(state: TopState) -> str:
     """That what is shown is older than the counts, where it is."""
-    age = view.details_age
-    if view.glance is None or age < STALE_DETAILS_SECONDS:
+    age = state.details_age
+    if state.glance is None or age < STALE_DETAILS_SECONDS:
         return ""
-    return f", as of {to_datetime(view.glance.now - seconds_to_microseconds(age)):%H:%M:%S}"
+    return f", as of {to_datetime(state.glance.now - seconds_to_microseconds(age)):%H:%M:%S}"
 
 
-def _failed_lines(view: TopState, now: int, width: int) -> Iterator[Line]:
-    groups = [] if view.failed is None else list(view.failed.groups)
+def _failed_lines(state: TopState, now: int, width: int) -> Iterator[Line]:
+    groups = [] if state.failed is None else list(state.failed.groups)
     groups.sort(key=lambda group: group.last_failed_at, reverse=True)
     for group in groups:
         failed_at = to_microseconds(group.last_failed_at)
@@ -368,15 +371,15 @@ def _failed_lines(view: TopState, now: int, width: int) -> Iterator[Line]:
 # -- the line below -----------------------------------------------------------------------------------------
 
 
-def _footer(view: TopState, canvas: Canvas, now: float) -> Line:
-    if view.error is not None:
-        seen = "" if view.glance is None else f"; figures of {to_datetime(view.glance.now):%H:%M:%S}"
-        since = formats.duration(max(0.0, now - view.error_since))
-        text = f" q quits   no answer from the store for {since}{seen}: {view.error}"
+def _footer(state: TopState, canvas: Canvas, now: float) -> Line:
+    if state.error is not None:
+        seen = "" if state.glance is None else f"; figures of {to_datetime(state.glance.now):%H:%M:%S}"
+        since = formats.duration(max(0.0, now - state.error_since))
+        text = f" q quits   no answer from the store for {since}{seen}: {state.error}"
         return [StyledPiece(truncate(text, canvas.width), "alarm")]
-    silent = now - view.polled_at
-    if silent > max(STALE_POLL_SECONDS, view.every * 2, view.poll_seconds * 10):
+    silent = now - state.polled_at
+    if silent > max(STALE_POLL_SECONDS, state.every * 2, state.poll_seconds * 10):
         text = f" q quits   the store has not answered for {formats.duration(silent)}"
         return [StyledPiece(truncate(text, canvas.width), "yellow")]
-    took = f"the store answered in {formats.duration(view.poll_seconds)}"
-    return [StyledPiece(truncate(f" q quits   every {view.every:g} s   {took}", canvas.width), "dim")]
+    took = f"the store answered in {formats.duration(state.poll_seconds)}"
+    return [StyledPiece(truncate(f" q quits   every {state.every:g} s   {took}", canvas.width), "dim")]

@@ -46,9 +46,9 @@ def pause_after_poll(every: float, took: float, *, answered: bool) -> float:
 class StatePoller:
     """Keeps a view up to date, also while the store is away."""
 
-    def __init__(self, app: Tidewheel, view: TopState, tenant: str | None = None) -> None:
+    def __init__(self, app: Tidewheel, state: TopState, tenant: str | None = None) -> None:
         self._app = app
-        self._state = view
+        self._state = state
         self._tenant = tenant
         self._meter = RateMeter()
         self._details_took = DETAILS_SECONDS  # until it is known
@@ -129,7 +129,7 @@ class StatePoller:
         self._details_took = time.monotonic() - began
         return closer
 
-    def _apply_details(self, closer: DetailsSnapshot) -> None:
+    def _apply_details(self, details: DetailsSnapshot) -> None:
         view = self._state
-        view.details_at, view.workers = closer.began, closer.workers
-        view.failed, view.attention = closer.failed, closer.attention
+        view.details_at, view.workers = details.began, details.workers
+        view.failed, view.attention = details.failed, details.attention

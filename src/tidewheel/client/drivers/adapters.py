@@ -28,8 +28,8 @@ class Sqlite3Connection(ExternalConnection):
     def dialect(self) -> str:
         return "sqlite"
 
-    def call_sqlite(self, visit: SqliteCall) -> Any:
-        return visit.work(self._connection)
+    def call_sqlite(self, call: SqliteCall) -> Any:
+        return call.work(self._connection)
 
 
 class AiosqliteConnection(AsyncExternalConnection):
@@ -42,13 +42,13 @@ class AiosqliteConnection(AsyncExternalConnection):
     def dialect(self) -> str:
         return "sqlite"
 
-    async def call_sqlite(self, visit: SqliteCall) -> Any:
-        return await run_on_connection_thread(self._connection, visit)
+    async def call_sqlite(self, call: SqliteCall) -> Any:
+        return await run_on_connection_thread(self._connection, call)
 
 
-async def run_on_connection_thread(connection: Any, visit: SqliteCall) -> Any:
+async def run_on_connection_thread(connection: Any, call: SqliteCall) -> Any:
     """There is no public way to have more than one statement done at a time."""
-    return await connection._execute(visit.work, connection._conn)
+    return await connection._execute(call.work, connection._conn)
 
 
 _NOOP_STATEMENT = "SELECT 1"
@@ -65,11 +65,11 @@ class SqlalchemyConnection(ExternalConnection):
     def dialect(self) -> str:
         return str(self._connection.dialect.name)
 
-    def run_statement(self, question: PgStatement) -> Any:
-        return self._connection.execute(*_statement_text(question)).scalar()
+    def run_statement(self, statement: PgStatement) -> Any:
+        return self._connection.execute(*_statement_text(statement)).scalar()
 
-    def call_sqlite(self, visit: SqliteCall) -> Any:
-        return _call_sqlite(self._connection, visit)
+    def call_sqlite(self, call: SqliteCall) -> Any:
+        return _call_sqlite(self._connection, call)
 
 
 class SqlalchemySession(ExternalConnection):
@@ -82,11 +82,11 @@ class SqlalchemySession(ExternalConnection):
     def dialect(self) -> str:
         return str(self._session.get_bind().dialect.name)
 
-    def run_statement(self, question: PgStatement) -> Any:
-        return self._session.connection().execute(*_statement_text(question)).scalar()
+    def run_statement(self, statement: PgStatement) -> Any:
+        return self._session.connection().execute(*_statement_text(statement)).scalar()
 
-    def call_sqlite(self, visit: SqliteCall) -> Any:
-        return _call_sqlite(self._session.connection(), visit)
+    def call_sqlite(self, call: SqliteCall) -> Any:
+        return _call_sqlite(self._session.connection(), call)
 
 
 class AsyncSqlalchemyConnection(AsyncExternalConnection):
@@ -99,11 +99,11 @@ class AsyncSqlalchemyConnection(AsyncExternalConnection):
     def dialect(self) -> str:
         return str(self._connection.dialect.name)
 
-    async def run_statement(self, question: PgStatement) -> Any:
-        return (await self._connection.execute(*_statement_text(question))).scalar()
+    async def run_statement(self, statement: PgStatement) -> Any:
+        return (await self._connection.execute(*_statement_text(statement))).scalar()
 
-    async def call_sqlite(self, visit: SqliteCall) -> Any:
-        return await _call_sqlite_async(self._connection, visit)
+    async def call_sqlite(self, call: SqliteCall) -> Any:
+        return await _call_sqlite_async(self._connection, call)
 
 
 class AsyncSqlalchemySession(AsyncExternalConnection):
@@ -116,28 +116,28 @@ class AsyncSqlalchemySession(AsyncExternalConnection):
     def dialect(self) -> str:
         return str(self._session.get_bind().dialect.name)
 
-    async def run_statement(self, question: PgStatement) -> Any:
+    async def run_statement(self, statement: PgStatement) -> Any:
         connection = await self._session.connection()  # SQLModel wants no execute of its sessions
-        return (await connection.execute(*_statement_text(question))).scalar()
+        return (await connection.execute(*_statement_text(statement))).scalar()
 
-    async def call_sqlite(self, visit: SqliteCall) -> Any:
-        return await _call_sqlite_async(await self._session.connection(), visit)
+    async def call_sqlite(self, call: SqliteCall) -> Any:
+        return await _call_sqlite_async(await self._session.connection(), call)
 
 
-def _call_sqlite(connection: Any, visit: SqliteCall) -> Any:
+def _call_sqlite(connection: Any, call: SqliteCall) -> Any:
     connection.exec_driver_sql(_NOOP_STATEMENT)
     driver = connection.connection.driver_connection
     with _as_sqlalchemy_errors(connection.dialect):
         if hasattr(driver, "_execute"):  # aiosqlite's, inside of run_sync
-            return sys.modules["sqlalchemy.util"].await_only(run_on_connection_thread(driver, visit))
-        return visit.work(driver)
+            return sys.modules["sqlalchemy.util"].await_only(run_on_connection_thread(driver, call))
+        return call.work(driver)
 
 
-async def _call_sqlite_async(connection: Any, visit: SqliteCall) -> Any:
+async def _call_sqlite_async(connection: Any, call: SqliteCall) -> Any:
     await connection.exec_driver_sql(_NOOP_STATEMENT)
     driver = (await connection.get_raw_connection()).driver_connection
     with _as_sqlalchemy_errors(connection.dialect):
-        return await run_on_connection_thread(driver, visit)
+        return await run_on_connection_thread(driver, call)
 
 
 @contextlib.contextmanager
@@ -151,9 +151,9 @@ def _as_sqlalchemy_errors(dialect: Any) -> Iterator[None]:
         raise made from error
 
 
-def _statement_text(question: PgStatement) -> tuple[Any, dict[str, str]]:
-    return sys.modules["sqlalchemy"].text(question.with_placeholder(":tidewheel_text")), {
-        "tidewheel_text": question.text
+def _statement_text(statement: PgStatement) -> tuple[Any, dict[str, str]]:
+    return sys.modules["sqlalchemy"].text(statement.with_placeholder(":tidewheel_text")), {
+        "tidewheel_text": statement.text
     }
 
 
@@ -178,28 +178,28 @@ class _AsyncPgConnection(AsyncExternalConnection):
 class AsyncpgConnection(_AsyncPgConnection):
     """An ``asyncpg.Connection``, or what its pool gives out."""
 
-    async def run_statement(self, question: PgStatement) -> Any:
-        return await self._connection.fetchval(question.with_placeholder("$1"), question.text)
+    async def run_statement(self, statement: PgStatement) -> Any:
+        return await self._connection.fetchval(statement.with_placeholder("$1"), statement.text)
 
 
 class PsycopgConnection(_BlockingPgConnection):
     """A ``psycopg.Connection``."""
 
-    def run_statement(self, question: PgStatement) -> Any:
+    def run_statement(self, statement: PgStatement) -> Any:
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=sys.modules["psycopg.rows"].tuple_row) as cursor:
-            cursor.execute(question.with_placeholder("%s"), (question.text,))
+            cursor.execute(statement.with_placeholder("%s"), (statement.text,))
             return first_value(cursor.fetchone())
 
 
 class PsycopgAsyncConnection(_AsyncPgConnection):
     """A ``psycopg.AsyncConnection``."""
 
-    async def run_statement(self, question: PgStatement) -> Any:
+    async def run_statement(self, statement: PgStatement) -> Any:
         psycopg = sys.modules["psycopg"]
         plain = sys.modules["psycopg.rows"].tuple_row
         async with psycopg.AsyncCursor(self._connection, row_factory=plain) as cursor:
-            await cursor.execute(question.with_placeholder("%s"), (question.text,))
+            await cursor.execute(statement.with_placeholder("%s"), (statement.text,))
             return first_value(await cursor.fetchone())
 
 
@@ -215,10 +215,10 @@ class Psycopg2Connection(_BlockingPgConnection):
             )
         super().__init__(connection)
 
-    def run_statement(self, question: PgStatement) -> Any:
+    def run_statement(self, statement: PgStatement) -> Any:
         plain = sys.modules["psycopg2.extensions"].cursor
         with self._connection.cursor(cursor_factory=plain) as cursor:
-            cursor.execute(question.with_placeholder("%s"), (question.text,))
+            cursor.execute(statement.with_placeholder("%s"), (statement.text,))
             return first_value(cursor.fetchone())
 
 
@@ -234,13 +234,13 @@ _PLACEHOLDERS: Final = {
 class Pg8000Connection(_BlockingPgConnection):
     """A ``pg8000`` connection with cursors."""
 
-    def run_statement(self, question: PgStatement) -> Any:
+    def run_statement(self, statement: PgStatement) -> Any:
         cursor = self._connection.cursor()
         # Its users choose how they write parameters: for all cursors of pg8000.dbapi, or for one of pg8000's.
         style = getattr(cursor, "paramstyle", None) or sys.modules["pg8000.dbapi"].paramstyle
-        said = {"said": question.text} if style in ("named", "pyformat") else (question.text,)
+        said = {"said": statement.text} if style in ("named", "pyformat") else (statement.text,)
         try:
-            cursor.execute(question.with_placeholder(_PLACEHOLDERS[style]), said)
+            cursor.execute(statement.with_placeholder(_PLACEHOLDERS[style]), said)
             return first_value(cursor.fetchone())
         finally:
             cursor.close()
@@ -249,8 +249,8 @@ class Pg8000Connection(_BlockingPgConnection):
 class Pg8000NativeConnection(_BlockingPgConnection):
     """A ``pg8000.native`` connection."""
 
-    def run_statement(self, question: PgStatement) -> Any:
-        rows = self._connection.run(question.with_placeholder(":said"), said=question.text)
+    def run_statement(self, statement: PgStatement) -> Any:
+        rows = self._connection.run(statement.with_placeholder(":said"), said=statement.text)
         return first_value(rows[0]) if rows else None
 
 
@@ -269,15 +269,15 @@ class DjangoConnection(ExternalConnection):
     def dialect(self) -> str:
         return str(self._connection.vendor)
 
-    def run_statement(self, question: PgStatement) -> Any:
+    def run_statement(self, statement: PgStatement) -> Any:
         with self._connection.cursor() as cursor:
-            cursor.execute(question.with_placeholder("%s"), [question.text])
+            cursor.execute(statement.with_placeholder("%s"), [statement.text])
             return first_value(cursor.fetchone())
 
-    def call_sqlite(self, visit: SqliteCall) -> Any:
+    def call_sqlite(self, call: SqliteCall) -> Any:
         connection = self._connection
         connection.ensure_connection()
         connection.validate_thread_sharing()
         connection.validate_no_broken_transaction()
         with connection.wrap_database_errors:
-            return visit.work(connection.connection)
+            return call.work(connection.connection)

@@ -22,11 +22,11 @@ class ExternalConnection(ABC):
     def dialect(self) -> str:
         """``sqlite``, ``postgresql``, or the name of what Tidewheel cannot use."""
 
-    def run_statement(self, question: PgStatement) -> Any:
+    def run_statement(self, statement: PgStatement) -> Any:
         """On PostgreSQL: say a text, get one back."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to PostgreSQL")
 
-    def call_sqlite(self, visit: SqliteCall) -> Any:
+    def call_sqlite(self, call: SqliteCall) -> Any:
         """On SQLite: do something with the connection itself."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to SQLite")
 
@@ -57,11 +57,11 @@ class AsyncExternalConnection(ABC):
     def dialect(self) -> str:
         """``sqlite``, ``postgresql``, or the name of what Tidewheel cannot use."""
 
-    async def run_statement(self, question: PgStatement) -> Any:
+    async def run_statement(self, statement: PgStatement) -> Any:
         """On PostgreSQL: say a text, get one back."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to PostgreSQL")
 
-    async def call_sqlite(self, visit: SqliteCall) -> Any:
+    async def call_sqlite(self, call: SqliteCall) -> Any:
         """On SQLite: do something with the connection itself."""
         raise NotImplementedError(f"{type(self).__name__} is no connection to SQLite")
 

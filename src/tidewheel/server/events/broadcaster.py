@@ -52,9 +52,14 @@ class Listener:
     """A position in the ring, for somebody with a wish. ``next_events`` says what to send next."""
 
     def __init__(
-        self, ring: EventRing, wish: Subscription, credential: ListenerCredential, *, limited: bool = True
+        self,
+        ring: EventRing,
+        subscription: Subscription,
+        credential: ListenerCredential,
+        *,
+        limited: bool = True,
     ) -> None:
-        self.subscription = wish
+        self.subscription = subscription
         self.counts_for_tenant = limited  # counted for its tenant; False for superusers
         self.credential = credential
         self.position = ring.head
@@ -236,12 +241,14 @@ class EventBroadcaster:
             _add(self._by_tenant, wish.scope.tenant, change)
             _add(self._jobs_by_tenant, wish.scope.tenant, change * len(wish.job_ids))
 
-    def _check_limits(self, wish: Subscription, credential: ListenerCredential, *, limited: bool) -> None:
+    def _check_limits(
+        self, subscription: Subscription, credential: ListenerCredential, *, limited: bool
+    ) -> None:
         number = len(self.listeners) + self._joining
         if self._closing.is_set():
             raise Backpressure(f"{SHUTDOWN_REASON}; come back in a moment")
         if limited:
-            self._check_tenant_limits(wish)
+            self._check_tenant_limits(subscription)
         if number >= self._limit:
             raise _no_room_error(
                 f"{number:,} event streams are open; the limit is {self._limit:,} (max_event_streams)",
@@ -252,25 +259,25 @@ class EventBroadcaster:
                 f"this caller has {MAX_PER_CREDENTIAL} event streams open, which is the limit; "
                 "close some, or share one"
             )
-        if wish.job_ids and not self.poller.has_room_for_jobs(len(wish.job_ids)):
+        if subscription.job_ids and not self.poller.has_room_for_jobs(len(subscription.job_ids)):
             raise _no_room_error(
                 f"{MAX_WATCHED_JOBS:,} jobs are listened to, which is the limit", limited=limited
             )
-        if not wish.job_ids and self.poller.is_full_of_tenants:
+        if not subscription.job_ids and self.poller.is_full_of_tenants:
             raise _no_room_error(
                 f"{MAX_WATCHED_TENANTS:,} tenants are listened to, which is the limit", limited=limited
             )
 
-    def _check_tenant_limits(self, wish: Subscription) -> None:
+    def _check_tenant_limits(self, subscription: Subscription) -> None:
         """Leave room for other tenants; without a word about them."""
-        tenant = wish.scope.tenant
+        tenant = subscription.scope.tenant
         if self._by_tenant[tenant] >= self._tenant_limit:
             raise Backpressure(
                 f"this tenant has {self._tenant_limit:,} event streams open, which is the limit "
                 "(max_tenant_event_streams); close some, or share one"
             )
         jobs = self._jobs_by_tenant[tenant]
-        if wish.job_ids and jobs + len(wish.job_ids) > MAX_TENANT_JOBS:
+        if subscription.job_ids and jobs + len(subscription.job_ids) > MAX_TENANT_JOBS:
             raise Backpressure(
                 f"this tenant listens to {jobs:,} jobs; the limit is {MAX_TENANT_JOBS:,}, close some streams"
             )

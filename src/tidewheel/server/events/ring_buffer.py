@@ -78,7 +78,7 @@ class EventRing:
 
     def add(
         self,
-        about: TopicSubject | JobSubject | None,
+        subject: TopicSubject | JobSubject | None,
         kind: EventKind,
         data: bytes,
         *,
@@ -88,7 +88,7 @@ class EventRing:
         """Append an event; ``replaces`` names those of which only the newest matters."""
         self.head += 1
         text = b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), self.id_at(self.head), data)
-        event = self._events[self.head] = Event(self.head, about, text, entries)
+        event = self._events[self.head] = Event(self.head, subject, text, entries)
         if replaces is not None:
             self._events.pop(self._newest_by_key.pop(replaces, 0), None)
             self._newest_by_key[replaces] = self.head

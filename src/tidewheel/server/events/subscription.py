@@ -41,12 +41,12 @@ class Subscription:
     topics: frozenset[str] | None = None
     job_ids: tuple[UUID, ...] = ()
 
-    def matches_topic(self, about: TopicSubject) -> bool:
+    def matches_topic(self, subject: TopicSubject) -> bool:
         return (
             not self.job_ids
-            and about.tenant == self.scope.tenant
-            and (self.topics is None or about.topic in self.topics)
-            and self.scope.sees_topic(about.topic)
+            and subject.tenant == self.scope.tenant
+            and (self.topics is None or subject.topic in self.topics)
+            and self.scope.sees_topic(subject.topic)
         )
 
     def matches(self, event: Event) -> bool:

@@ -68,7 +68,7 @@ class EventStream:
             connection.shrink_send_buffer()
             listener.reset_connection = connection.reset_connection
 
-    async def run(self, broadcast: EventBroadcaster, receive: Receive, last_event_id: str | None) -> None:
+    async def run(self, broadcaster: EventBroadcaster, receive: Receive, last_event_id: str | None) -> None:
         """Until the client goes, everything is told, or the server ends."""
         gone = asyncio.create_task(
             _watch_for_disconnect(receive, self._listener), name="tidewheel-events-stream"
@@ -89,7 +89,7 @@ class EventStream:
                 await asyncio.wait((gone,), timeout=1.0)  # so that the server has seen it, too
         finally:
             gone.cancel()
-            await broadcast.leave(self._listener)
+            await broadcaster.leave(self._listener)
 
     async def _follow(self, last_event_id: str | None) -> None:
         listener = self._listener

@@ -39,8 +39,8 @@ class JobReturns:
     and the store must not close its connections before all of it is back.
     """
 
-    def __init__(self, working: LeaseRequests) -> None:
-        self._working = working
+    def __init__(self, lease_requests: LeaseRequests) -> None:
+        self._working = lease_requests
         self._under_way: dict[asyncio.Task[None], object] = {}  # and for whom it came
 
     def release(self, jobs: Iterable[Claimed], owner: object) -> None:
@@ -111,8 +111,8 @@ SHORT_LEASE_SECONDS: Final = 5.0
 class LeaseRefresher:
     """The leases of what lay here, of one opened store."""
 
-    def __init__(self, working: LeaseRequests) -> None:
-        self._working = working
+    def __init__(self, lease_requests: LeaseRequests) -> None:
+        self._working = lease_requests
 
     async def refresh(self, claim: Claim, age: float) -> Claim:
         """Its jobs, with leases that count from now; without those that somebody else has by now.
@@ -170,7 +170,7 @@ class WorkerClaims:
     def __init__(
         self,
         reserving: ReserveClient,
-        renewing: LeaseRefresher,
+        refresher: LeaseRefresher,
         returning: JobReturns,
         topics: frozenset[str] = frozenset(),
         last: AnsweredClaim | None = None,
@@ -178,7 +178,7 @@ class WorkerClaims:
         self.topics = topics
         self.owner: tuple[str, tuple[Lane, ...]] | None = None  # the worker and what it wants, once known
         self._reserving = reserving
-        self._renewing = renewing
+        self._renewing = refresher
         self._returning = returning
         self._poll: LongPoll | None = None
         self._last = last
@@ -374,10 +374,10 @@ by topics and claims under its name: of several with the same topics, this tells
 class ClaimPool:
     """The claims of one opened store: workers of one app wait at the server side by side."""
 
-    def __init__(self, client: ApiClient, working: LeaseRequests) -> None:
+    def __init__(self, client: ApiClient, lease_requests: LeaseRequests) -> None:
         self._reserving = ReserveClient(client)
-        self._renewing = LeaseRefresher(working)
-        self._returning = JobReturns(working)
+        self._renewing = LeaseRefresher(lease_requests)
+        self._returning = JobReturns(lease_requests)
         # For who does not wait for hints, or not yet.
         self._without_subscription = WorkerClaims(self._reserving, self._renewing, self._returning)
         self._subscribed: dict[WorkerClaims, None] = {}  # as many as there are subscriptions

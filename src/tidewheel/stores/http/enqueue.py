@@ -176,18 +176,18 @@ def _retry(stored: str) -> dict[str, Any]:
     return shape
 
 
-def _enqueued(job: NewJob, told: EnqueuedJob) -> Enqueued:
-    created_at, run_at = to_microseconds(told.created_at), to_microseconds(told.run_at)
+def _enqueued(job: NewJob, enqueued: EnqueuedJob) -> Enqueued:
+    created_at, run_at = to_microseconds(enqueued.created_at), to_microseconds(enqueued.run_at)
     # Numbers are store-wide, and not told to those who see a part of it.
-    if not told.duplicate:
-        return Enqueued(told.id, 0, created_at, run_at)
+    if not enqueued.duplicate:
+        return Enqueued(enqueued.id, 0, created_at, run_at)
     holder = JobRecord(
-        id=told.id,
+        id=enqueued.id,
         number=0,
         tenant=job.tenant,
-        topic=told.topic,
-        task=told.task,
-        state=told.state,
+        topic=enqueued.topic,
+        task=enqueued.task,
+        state=enqueued.state,
         priority=0,
         attempt=0,
         max_attempts=None,
@@ -195,4 +195,4 @@ def _enqueued(job: NewJob, told: EnqueuedJob) -> Enqueued:
         run_at=run_at,
         key=job.key,
     )
-    return Enqueued(told.id, 0, created_at, run_at, True, told.replaced, holder)
+    return Enqueued(enqueued.id, 0, created_at, run_at, True, enqueued.replaced, holder)

@@ -116,9 +116,9 @@ class HttpWakeups:
 
 
 @asynccontextmanager
-async def ready_wakeups(claimers: ClaimPool, topics: Collection[str]) -> AsyncIterator[HttpWakeups]:
+async def ready_wakeups(pool: ClaimPool, topics: Collection[str]) -> AsyncIterator[HttpWakeups]:
     """That jobs of these topics may be due."""
-    async with claimers.subscribe(frozenset(topics)) as claimer:
+    async with pool.subscribe(frozenset(topics)) as claimer:
         yield HttpWakeups(claimer.listen, claimer.end_poll, claimer.stop_listening_soon)
 
 

@@ -23,40 +23,40 @@ Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
 
 
-def claim(book: JobTable, request: ClaimRequest, now: int) -> Claim:
-    maintenance.rescue(book, now, MAX_BATCH)
-    book.promote(now)
-    lanes = book.lanes(request.lanes)
+def claim(table: JobTable, request: ClaimRequest, now: int) -> Claim:
+    maintenance.rescue(table, now, MAX_BATCH)
+    table.promote(now)
+    lanes = table.lanes(request.lanes)
     room_at, kept_back = None, False
-    if book.limits and any(topic in book.limits for topic, _ in lanes):
-        jobs, room_at, kept_back = topic_limits.choose_jobs(book, request, lanes, now)
+    if table.limits and any(topic in table.limits for topic, _ in lanes):
+        jobs, room_at, kept_back = topic_limits.choose_jobs(table, request, lanes, now)
         jobs, stopped_early = _cut_at_suspect(jobs, request.limit)
     else:
-        jobs, stopped_early = _choose_jobs(book, request, lanes, now)
-    next_due_in = 0.0 if stopped_early else _next_due_in(book, lanes, room_at, now)
+        jobs, stopped_early = _choose_jobs(table, request, lanes, now)
+    next_due_in = 0.0 if stopped_early else _next_due_in(table, lanes, room_at, now)
     granted = []
     for job in jobs:
         lease_seconds = request.lease_seconds if job.lease_seconds is None else job.lease_seconds
-        book.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
+        table.grant(job, request.worker, now + seconds_to_microseconds(lease_seconds), now)
         job.counts_if_lost = len(jobs) == 1 and not request.reports_starts
-        topic_limits.advance_job_meters(book, job, now)
+        topic_limits.advance_job_meters(table, job, now)
         granted.append(job.to_claimed(lease_seconds))
     return Claim(tuple(granted), next_due_in, kept_back)
 
 
-def _next_due_in(book: JobTable, lanes: Lanes, room_at: int | None, now: int) -> float | None:
+def _next_due_in(table: JobTable, lanes: Lanes, room_at: int | None, now: int) -> float | None:
     """Seconds until a claim may find more: a delayed job, a lease that ends, a pause that ends, a rate that
     allows.
 
     Leases granted by the claim at hand are not looked at: their worker knows of them.
     """
-    moments = [book.waiting.first_key(), book.leases.first_key(), room_at]
-    moments += [book.paused_until(topic, now) for (topic, _), ready in lanes.items() if ready]
+    moments = [table.waiting.first_key(), table.leases.first_key(), room_at]
+    moments += [table.paused_until(topic, now) for (topic, _), ready in lanes.items() if ready]
     moment = min((moment for moment in moments if moment is not None and moment < FOREVER), default=None)
     return None if moment is None else max(0, moment - now) / MICROSECONDS
 
 
-def _choose_jobs(book: JobTable, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[list[JobRow], bool]:
+def _choose_jobs(table: JobTable, request: ClaimRequest, lanes: Lanes, now: int) -> tuple[list[JobRow], bool]:
     """The best jobs across the lanes, taken out of them.
 
     True when the limit or a suspect ended the choice, so that asking again at once may find more.
@@ -65,7 +65,7 @@ def _choose_jobs(book: JobTable, request: ClaimRequest, lanes: Lanes, now: int) 
     heads = [
         (-job.priority, job.number, ready)
         for (topic, _), ready in lanes.items()
-        if not book.paused_until(topic, now) and (job := ready.first())
+        if not table.paused_until(topic, now) and (job := ready.first())
     ]
     heapq.heapify(heads)
     chosen: list[JobRow] = []

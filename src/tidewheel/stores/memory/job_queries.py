@@ -27,10 +27,10 @@ _JOBS_BETWEEN_CLOCK_CHECKS = 256
 class JobSearch:
     """The matching jobs, newest first. A search stops by itself when its time is up."""
 
-    def __init__(self, book: JobTable, where: JobFilter, clock: Clock, before: int | None = None) -> None:
+    def __init__(self, table: JobTable, where: JobFilter, clock: Clock, before: int | None = None) -> None:
         # Others' jobs are passed over before anything else: how far a search came must not tell of them.
         self._jobs: Iterator[JobRow] = (
-            job for job in book.newest_first(before) if where.tenant in (None, job.tenant)
+            job for job in table.newest_first(before) if where.tenant in (None, job.tenant)
         )
         self._where = where
         self._asked = unindexed_condition(where)
@@ -57,10 +57,10 @@ class JobSearch:
                 return
 
 
-def record(book: JobTable, job: JobRow) -> JobRecord:
+def record(table: JobTable, job: JobRow) -> JobRecord:
     """As ``get`` shows it, with the jobs it runs after."""
     told = job.to_record()
-    return structs.replace(told, after=dependencies.parents(book, job)) if job.after else told
+    return structs.replace(told, after=dependencies.parents(table, job)) if job.after else told
 
 
 def page(scan: JobSearch, *, limit: int, offset: int) -> Page:

@@ -99,7 +99,7 @@ class JobRow:
 
     heap: JobHeap | None = None
     heap_entry: int = 0  # which of a heap's entries is this job's present one
-    in_expiry_heap: int | None = None  # the ``expires_at`` under which it is in the book's expiry heap
+    in_expiry_heap: int | None = None  # the ``expires_at`` under which it is in the table's expiry heap
     removed: bool = False
 
     @property

@@ -103,17 +103,17 @@ class LocalJobTable(JobTable):
 class LocalStore(MemoryStore):
     """The lane's jobs, shared by every thread and event loop of the process."""
 
-    _book: LocalJobTable
+    _table: LocalJobTable
 
     def __init__(self, *, clock: Clock, capacity: int) -> None:
         super().__init__(clock=clock)
-        self._book = LocalJobTable(capacity)
+        self._table = LocalJobTable(capacity)
         self._open = True  # there is nothing to connect to
         self.is_manual = False  # claims nothing while jobs are run by hand
 
     def sibling(self) -> Self:
-        other = type(self)(clock=self._clock, capacity=self._book.capacity)
-        other._book = self._book
+        other = type(self)(clock=self._clock, capacity=self._table.capacity)
+        other._table = self._table
         return other
 
     async def close(self) -> None:
@@ -123,11 +123,11 @@ class LocalStore(MemoryStore):
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """As everywhere, and ``Backpressure`` when more would wait than may. However many: all or none."""
-        with self._verb() as book:
-            answers = enqueue_writes.enqueue(book, jobs, self._limits, self._clock.now())
+        with self._verb() as table:
+            answers = enqueue_writes.enqueue(table, jobs, self._limits, self._clock.now())
             for job, answer in zip(jobs, answers, strict=True):
                 if isinstance(job.payload, ObjectBody) and (answer.replaced or not answer.duplicate):
-                    book.put(book.arguments, answer.job_id, job.payload.take())
+                    table.put(table.arguments, answer.job_id, job.payload.take())
             return answers
 
     async def enqueue_with_document(self, document: NewDocument, jobs: Sequence[NewJob]) -> NoReturn:  # noqa: ARG002
@@ -136,33 +136,33 @@ class LocalStore(MemoryStore):
 
     async def claim(self, request: ClaimRequest) -> Claim:
         """Of any lane: whatever is in here was enqueued by this app, for tasks it has."""
-        with self._verb() as book:
-            if self.is_manual and book.manual:
+        with self._verb() as table:
+            if self.is_manual and table.manual:
                 return Claim((), None)
-            lanes = tuple(Lane(topic) for topic in book.counts)
-            claim = claims.claim(book, replace(request, lanes=lanes), self._clock.now())
-            jobs = tuple(_with_arguments(book, job) for job in claim.jobs)
+            lanes = tuple(Lane(topic) for topic in table.counts)
+            claim = claims.claim(table, replace(request, lanes=lanes), self._clock.now())
+            jobs = tuple(_with_arguments(table, job) for job in claim.jobs)
             return Claim(jobs, claim.next_due_in, claim.needs_more_slots)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        with self._verb() as book:
+        with self._verb() as table:
             now = self._clock.now()
             answers = []
             for settlement in settlements:
-                answers.append(settlement_writes.settle(book, settlement, now))
+                answers.append(settlement_writes.settle(table, settlement, now))
                 outcome, job_id = settlement.outcome, settlement.lease.job_id
                 if isinstance(outcome, Completed) and isinstance(outcome.result, ObjectBody):
                     result = outcome.result.take()
-                    if answers[-1] and job_id in book.jobs:
-                        book.put(book.results, job_id, result)
+                    if answers[-1] and job_id in table.jobs:
+                        table.put(table.results, job_id, result)
                     else:
-                        book.dropped.append(result)
+                        table.dropped.append(result)
             return answers
 
     async def requeue(self, job_ids: Sequence[UUID], *, tenant: str | None = None) -> list[ActionResult]:
         """Refused: the arguments of a job that ended are gone."""
-        with self._verb() as book:
-            found = [book.find(job_id, tenant) for job_id in job_ids]
+        with self._verb() as table:
+            found = [table.find(job_id, tenant) for job_id in job_ids]
         for job in found:
             if job is not None and job.state in (State.FAILED, State.CANCELLED):
                 raise WrongState(
@@ -197,61 +197,61 @@ class LocalStore(MemoryStore):
     # -- for the lane -----------------------------------------------------------------------------------
 
     def __contains__(self, job_id: UUID) -> bool:
-        return job_id in self._book.jobs
+        return job_id in self._table.jobs
 
     def result_of(self, job_id: UUID) -> Any:
         """What a completed job's handler returned, the object itself."""
-        with self._verb() as book:
-            if job_id not in book.jobs:
+        with self._verb() as table:
+            if job_id not in table.jobs:
                 raise JobNotFound(
                     f"there is no job {job_id}; it has been deleted, or forgotten since it ended"
                 )
-            return book.results.get(job_id)
+            return table.results.get(job_id)
 
     @property
     def granted(self) -> int:
         """How many claims of jobs were granted so far; it grows as long as anything happens."""
-        return self._book.grant_count
+        return self._table.grant_count
 
     def idle(self) -> bool:
         """Whether nothing runs and nothing is due."""
-        with self._verb() as book:
-            book.promote(self._clock.now())
-            return not book.leases and len(book.waiting) == book.pending
+        with self._verb() as table:
+            table.promote(self._clock.now())
+            return not table.leases and len(table.waiting) == table.pending
 
     def wake_claimers(self) -> None:
         """Have whoever claims here look now: time may have passed that nobody slept through."""
-        self._book.hub.notify_ready()
+        self._table.hub.notify_ready()
 
     def counts(self) -> tuple[int, int, Counter[State], int]:
         """Waiting and running jobs, those that ended so far by state, and those that were refused."""
-        with self._verb() as book:
-            return book.pending, len(book.leases), book.ended.copy(), book.refused
+        with self._verb() as table:
+            return table.pending, len(table.leases), table.ended.copy(), table.refused
 
     def set_manual(self, by_hand: bool) -> None:
         """Whether the lane's own worker is to leave the jobs alone."""
-        with self._verb() as book:
-            book.manual = by_hand
+        with self._verb() as table:
+            table.manual = by_hand
         self.wake_claimers()
 
     def drop_waiting(self, reason: JobError) -> int:
         """Take no more jobs and cancel those that wait; how many."""
-        with self._verb() as book:
-            book.closed = True
-            waiting = [job for job in book.jobs.values() if job.state is State.PENDING]
+        with self._verb() as table:
+            table.closed = True
+            waiting = [job for job in table.jobs.values() if job.state is State.PENDING]
             for job in waiting:
-                settlement_writes.cancel_job(book, job, reason, self._clock.now())
+                settlement_writes.cancel_job(table, job, reason, self._clock.now())
             return len(waiting)
 
     @contextmanager
     def _verb(self) -> Iterator[LocalJobTable]:
         let_go: list[Any] = []
         with super()._verb():
-            yield self._book
+            yield self._table
             # Kept until the lock is free: the end of a user's object may run code of theirs.
-            let_go, self._book.dropped = self._book.dropped, []
+            let_go, self._table.dropped = self._table.dropped, []
         del let_go
 
 
-def _with_arguments(book: LocalJobTable, job: Claimed) -> Claimed:
-    return structs.replace(job, payload=ObjectBody.wrap(book.arguments[job.lease.job_id]))
+def _with_arguments(table: LocalJobTable, job: Claimed) -> Claimed:
+    return structs.replace(job, payload=ObjectBody.wrap(table.arguments[job.lease.job_id]))

@@ -17,72 +17,72 @@ from tidewheel.stores.memory.job_table import JobTable
 
 
 def claim_job(
-    book: JobTable, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float, now: int
+    table: JobTable, job_id: UUID, tenant: str | None, worker: str, lease_seconds: float, now: int
 ) -> Claimed | None:
-    maintenance.rescue(book, now, MAX_BATCH)
-    job = book.find(job_id, tenant)
+    maintenance.rescue(table, now, MAX_BATCH)
+    job = table.find(job_id, tenant)
     if job is None or job.state not in (State.PENDING, State.FAILED) or job.blocked:
         return None
     if job.state is State.FAILED:
-        if book.key_taken(job) or dependencies.must_wait(book, job):
+        if table.key_taken(job) or dependencies.must_wait(table, job):
             return None
-        admin.return_to_pending(book, job, now)
-        dependencies.restore_parents(book, [job], now)
+        admin.return_to_pending(table, job, now)
+        dependencies.restore_parents(table, [job], now)
     job.run_at = min(job.run_at, now)  # whoever asks for it makes it due
     seconds = lease_seconds if job.lease_seconds is None else job.lease_seconds
-    book.grant(job, worker, now + seconds_to_microseconds(seconds), now)
+    table.grant(job, worker, now + seconds_to_microseconds(seconds), now)
     job.counts_if_lost = True
     return job.to_claimed(seconds)
 
 
-def touch(book: JobTable, lease: Lease, lease_seconds: float, now: int) -> float | None:
-    job = book.job_under_lease(lease, now)
+def touch(table: JobTable, lease: Lease, lease_seconds: float, now: int) -> float | None:
+    job = table.job_under_lease(lease, now)
     if job is None:
         return None
     seconds = lease_seconds if job.lease_seconds is None else job.lease_seconds
-    book.lease(job, now + seconds_to_microseconds(seconds))
+    table.lease(job, now + seconds_to_microseconds(seconds))
     job.touches += 1
     return seconds
 
 
-def kick(book: JobTable, topic: str, limit: int, tenant: str | None, now: int, *, failed_only: bool) -> int:
+def kick(table: JobTable, topic: str, limit: int, tenant: str | None, now: int, *, failed_only: bool) -> int:
     taken: set[KeyName] = set()  # by those that are kicked now
 
     def can_come_back(job: JobRow) -> bool:
         name = job.key_name
-        if tenant not in (None, job.tenant) or book.key_taken(job) or name in taken:
+        if tenant not in (None, job.tenant) or table.key_taken(job) or name in taken:
             return False
         if name is not None:
             taken.add(name)
         return True
 
-    failed = book.failed.first(topic, limit, can_come_back)
+    failed = table.failed.first(topic, limit, can_come_back)
     if failed:
-        admin.requeue(book, [job.id for job in failed], None, now)
+        admin.requeue(table, [job.id for job in failed], None, now)
         return len(failed)
     if failed_only:
         return 0
-    delayed = book.waiting.topic_queues.first(topic, limit, lambda job: _is_delayed(job, tenant, now))
+    delayed = table.waiting.topic_queues.first(topic, limit, lambda job: _is_delayed(job, tenant, now))
     for job in delayed:
-        _make_due(book, job, now)
+        _make_due(table, job, now)
     return len(delayed)
 
 
-def kick_jobs(book: JobTable, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[ActionResult]:
+def kick_jobs(table: JobTable, job_ids: Iterable[UUID], tenant: str | None, now: int) -> list[ActionResult]:
     back: list[JobRow] = []
-    verdicts = [_kick_job(book, book.find(job_id, tenant), tenant, now, back) for job_id in job_ids]
-    dependencies.restore_parents(book, back, now)
+    verdicts = [_kick_job(table, table.find(job_id, tenant), tenant, now, back) for job_id in job_ids]
+    dependencies.restore_parents(table, back, now)
     return verdicts
 
 
 def _kick_job(
-    book: JobTable, job: JobRow | None, tenant: str | None, now: int, back: list[JobRow]
+    table: JobTable, job: JobRow | None, tenant: str | None, now: int, back: list[JobRow]
 ) -> ActionResult:
     if job is None or job.state is State.FAILED:
-        return admin.requeue_job(book, job, now, back)
+        return admin.requeue_job(table, job, now, back)
     if job.state is not State.PENDING or not _is_delayed(job, tenant, now):
         return ActionResult.WRONG_STATE
-    _make_due(book, job, now)
+    _make_due(table, job, now)
     return ActionResult.DONE
 
 
@@ -91,70 +91,70 @@ def _is_delayed(job: JobRow, tenant: str | None, now: int) -> bool:
     return tenant in (None, job.tenant) and not job.blocked and job.run_at > now
 
 
-def _make_due(book: JobTable, job: JobRow, now: int) -> None:
+def _make_due(table: JobTable, job: JobRow, now: int) -> None:
     job.run_at = now
     job.kicks += 1
-    book.enqueue_pending(job, now)
+    table.enqueue_pending(job, now)
 
 
-def peek(book: JobTable, topic: str, head: TopicHead, tenant: str | None, now: int) -> JobRow | None:
-    maintenance.rescue(book, now, MAX_BATCH)
-    book.promote(now)
+def peek(table: JobTable, topic: str, head: TopicHead, tenant: str | None, now: int) -> JobRow | None:
+    maintenance.rescue(table, now, MAX_BATCH)
+    table.promote(now)
 
     def wanted(job: JobRow) -> bool:
         return tenant in (None, job.tenant) and not job.blocked
 
     match head:
         case TopicHead.READY:
-            heads = _ready_heads(book, topic, None if tenant is None else wanted)
+            heads = _ready_heads(table, topic, None if tenant is None else wanted)
             return min(heads, key=lambda job: (-job.priority, job.number), default=None)
         case TopicHead.DELAYED:
-            found = book.waiting.topic_queues.first(topic, 1, wanted)
+            found = table.waiting.topic_queues.first(topic, 1, wanted)
         case TopicHead.FAILED:
-            found = book.failed.first(topic, 1, wanted)
+            found = table.failed.first(topic, 1, wanted)
     return found[0] if found else None
 
 
-def _ready_heads(book: JobTable, topic: str, wanted: Callable[[JobRow], bool] | None) -> Iterable[JobRow]:
+def _ready_heads(table: JobTable, topic: str, wanted: Callable[[JobRow], bool] | None) -> Iterable[JobRow]:
     """The first due job of each task; with a condition, all that meet it."""
-    for ready in book.ready.get(topic, {}).values():
+    for ready in table.ready.get(topic, {}).values():
         if wanted is not None:
             yield from filter(wanted, ready)
         elif (job := ready.first()) is not None:
             yield job
 
 
-def depths(book: JobTable, topics: Sequence[str] | None, tenant: str | None, now: int) -> list[TopicDepth]:
-    book.promote(now)
+def depths(table: JobTable, topics: Sequence[str] | None, tenant: str | None, now: int) -> list[TopicDepth]:
+    table.promote(now)
     if tenant is None:
-        names = sorted(book.topic_names(now)) if topics is None else topics
-        return [_depth(book, topic, now) for topic in names]
+        names = sorted(table.topic_names(now)) if topics is None else topics
+        return [_depth(table, topic, now) for topic in names]
     found: dict[str, Counter[str]] = {}
-    for job in book.jobs.values():
+    for job in table.jobs.values():
         if job.tenant == tenant:
-            found.setdefault(job.topic, Counter()).update(_depth_column(book, job))
+            found.setdefault(job.topic, Counter()).update(_depth_column(table, job))
     return [
-        _depth_of_tenant(book, topic, found, now) for topic in (sorted(found) if topics is None else topics)
+        _depth_of_tenant(table, topic, found, now) for topic in (sorted(found) if topics is None else topics)
     ]
 
 
-def _depth(book: JobTable, topic: str, now: int) -> TopicDepth:
-    counts = book.counts.get(topic, Counter())
-    of_tasks = book.ready.get(topic, {}).values()
+def _depth(table: JobTable, topic: str, now: int) -> TopicDepth:
+    counts = table.counts.get(topic, Counter())
+    of_tasks = table.ready.get(topic, {}).values()
     ready = sum(map(len, of_tasks))
     urgent = (job for of_task in of_tasks for job in of_task if job.priority > URGENT_ABOVE)
     return TopicDepth(
         topic,
         ready=ready,
-        delayed=counts[State.PENDING] - ready - sum(job.topic == topic for job in book.blocked),
+        delayed=counts[State.PENDING] - ready - sum(job.topic == topic for job in table.blocked),
         running=counts[State.RUNNING],
         failed=counts[State.FAILED],
         urgent=sum(1 for _ in islice(urgent, MAX_COUNT)),
-        paused_until=book.paused_until(topic, now),
+        paused_until=table.paused_until(topic, now),
     )
 
 
-def _depth_of_tenant(book: JobTable, topic: str, found: dict[str, Counter[str]], now: int) -> TopicDepth:
+def _depth_of_tenant(table: JobTable, topic: str, found: dict[str, Counter[str]], now: int) -> TopicDepth:
     counts = found.get(topic)
     if counts is None:
         return TopicDepth(topic)  # also its pause is none of the tenant's business
@@ -165,14 +165,14 @@ def _depth_of_tenant(book: JobTable, topic: str, found: dict[str, Counter[str]],
         running=counts["running"],
         failed=counts["failed"],
         urgent=min(counts["urgent"], MAX_COUNT),
-        paused_until=book.paused_until(topic, now),
+        paused_until=table.paused_until(topic, now),
     )
 
 
-def _depth_column(book: JobTable, job: JobRow) -> list[str]:
+def _depth_column(table: JobTable, job: JobRow) -> list[str]:
     if job.state is not State.PENDING:
         return [str(job.state)]
-    if job.heap is book.waiting:
+    if job.heap is table.waiting:
         return ["delayed"]
     if job.blocked:
         return []

@@ -41,10 +41,10 @@ from tidewheel.stores.reports import (
 )
 
 
-def lanes(book: JobTable, window_seconds: float, tenant: str | None, now: int) -> list[TaskStats]:
+def lanes(table: JobTable, window_seconds: float, tenant: str | None, now: int) -> list[TaskStats]:
     counts: dict[LaneName, Counter[State]] = {}
     due: Counter[LaneName] = Counter()
-    for job in _newest(book, tenant):
+    for job in _newest(table, tenant):
         name = (job.topic, job.task)
         counts.setdefault(name, Counter())[job.state] += 1
         due[name] += job.state is State.PENDING and not job.blocked and job.run_at <= now
@@ -62,7 +62,7 @@ def lanes(book: JobTable, window_seconds: float, tenant: str | None, now: int) -
     }
     if tenant is not None:
         return select_lanes(told, None)
-    minutes = book.metrics.lanes(now, seconds_to_microseconds(window_seconds))
+    minutes = table.metrics.lanes(now, seconds_to_microseconds(window_seconds))
     found = select_lanes(told, {name: _sum_events(of_lane.values()) for name, of_lane in minutes.items()})
     return add_series(found, {name: minutes[name] for name in lanes_with_series(found)})
 
@@ -74,8 +74,8 @@ def _sum_events(parts: Iterable[LaneEvents]) -> LaneEvents:
     return total
 
 
-def durations(book: JobTable, tenant: str | None) -> list[LaneDurations]:
-    newest = _newest(book, tenant)
+def durations(table: JobTable, tenant: str | None) -> list[LaneDurations]:
+    newest = _newest(table, tenant)
     if has_tenant_index(tenant):
         newest = islice(newest, MAX_SCANNED_JOBS)
     completed = islice((job for job in newest if job.state is State.COMPLETED), MAX_SCANNED_JOBS)
@@ -89,15 +89,15 @@ def durations(book: JobTable, tenant: str | None) -> list[LaneDurations]:
 
 
 def failures(
-    book: JobTable, where: JobFilter, clock: Clock, *, window_seconds: float, limit: int
+    table: JobTable, where: JobFilter, clock: Clock, *, window_seconds: float, limit: int
 ) -> FailureGroups:
-    scan = JobSearch(book, replace(where, state=State.FAILED), clock)
+    scan = JobSearch(table, replace(where, state=State.FAILED), clock)
     found = page(scan, limit=MAX_SCANNED_JOBS, offset=0)
     return group_searched_failures(found, clock.now(), seconds_to_microseconds(window_seconds), limit)
 
 
-def duplicate_jobs(book: JobTable, limit: int, tenant: str | None) -> DuplicateJobs:
-    jobs = list(_newest(book, tenant))
+def duplicate_jobs(table: JobTable, limit: int, tenant: str | None) -> DuplicateJobs:
+    jobs = list(_newest(table, tenant))
     pending = [job for job in jobs if job.state is State.PENDING]
     newest = jobs[:MAX_SCANNED_JOBS]
     waiting = [job for job in newest if job.state is State.PENDING] if has_tenant_index(tenant) else pending
@@ -134,38 +134,38 @@ def _duplicate_groups(groups: Iterable[list[JobRow]], *, keyed: bool) -> Iterato
             )
 
 
-def longest_running(book: JobTable, limit: int, tenant: str | None) -> list[JobRecord]:
-    running = (job for job in book.leases if tenant in (None, job.tenant))
+def longest_running(table: JobTable, limit: int, tenant: str | None) -> list[JobRecord]:
+    running = (job for job in table.leases if tenant in (None, job.tenant))
     return [
         job.to_list_record()
         for job in nsmallest(limit, running, key=lambda job: (job.claimed_at, job.number))
     ]
 
 
-def _newest(book: JobTable, tenant: str | None) -> Iterator[JobRow]:
-    return (job for job in book.newest_first() if tenant in (None, job.tenant))
+def _newest(table: JobTable, tenant: str | None) -> Iterator[JobRow]:
+    return (job for job in table.newest_first() if tenant in (None, job.tenant))
 
 
-def topics(book: JobTable, tenant: str | None, now: int) -> tuple[TopicStats, ...]:
-    names, counts = _counts(book, tenant, now)
-    return _topic_stats(book, names, counts, now)
+def topics(table: JobTable, tenant: str | None, now: int) -> tuple[TopicStats, ...]:
+    names, counts = _counts(table, tenant, now)
+    return _topic_stats(table, names, counts, now)
 
 
-def stats(book: JobTable, window_seconds: float, tenant: str | None, now: int) -> Stats:
-    names, counts = _counts(book, tenant, now)
+def stats(table: JobTable, window_seconds: float, tenant: str | None, now: int) -> Stats:
+    names, counts = _counts(table, tenant, now)
     if tenant is None:
-        run_time, wait_time, series = book.metrics.summary(now, seconds_to_microseconds(window_seconds))
+        run_time, wait_time, series = table.metrics.summary(now, seconds_to_microseconds(window_seconds))
     else:
         run_time, wait_time, series = Distribution(), Distribution(), ()
     total: Counter[State] = Counter()
     for of_topic in counts.values():
         total.update(of_topic)
-    delayed, oldest_due_at = _pending(book, tenant, now)
+    delayed, oldest_due_at = _pending(table, tenant, now)
     return Stats(
         **_by_state(total),
         delayed=delayed,
         oldest_due_at=oldest_due_at,
-        topics=_topic_stats(book, names, counts, now),
+        topics=_topic_stats(table, names, counts, now),
         window_seconds=window_seconds,
         run_time=run_time,
         wait_time=wait_time,
@@ -173,25 +173,25 @@ def stats(book: JobTable, window_seconds: float, tenant: str | None, now: int) -
     )
 
 
-def _counts(book: JobTable, tenant: str | None, now: int) -> tuple[set[str], Mapping[str, Counter[State]]]:
+def _counts(table: JobTable, tenant: str | None, now: int) -> tuple[set[str], Mapping[str, Counter[State]]]:
     """The topics to tell of, and their jobs by state."""
     if tenant is None:
-        return book.topic_names(now), book.counts
+        return table.topic_names(now), table.counts
     counts: dict[str, Counter[State]] = {}
-    for job in book.jobs.values():
+    for job in table.jobs.values():
         if job.tenant == tenant:
             counts.setdefault(job.topic, Counter())[job.state] += 1
     return set(counts), counts  # a pause of a topic without jobs of this tenant is not its business
 
 
 def _topic_stats(
-    book: JobTable, names: Iterable[str], counts: Mapping[str, Counter[State]], now: int
+    table: JobTable, names: Iterable[str], counts: Mapping[str, Counter[State]], now: int
 ) -> tuple[TopicStats, ...]:
     return tuple(
         TopicStats(
             name,
             **_by_state(counts.get(name, Counter())),
-            paused_until=book.paused_until(name, now),
+            paused_until=table.paused_until(name, now),
         )
         for name in sorted(names)
     )
@@ -201,11 +201,11 @@ def _by_state(counts: Counter[State]) -> dict[str, Any]:
     return {str(state): counts[state] for state in State}
 
 
-def _pending(book: JobTable, tenant: str | None, now: int) -> tuple[int, int | None]:
+def _pending(table: JobTable, tenant: str | None, now: int) -> tuple[int, int | None]:
     """How many jobs are delayed, and since when the longest-waiting due one is due."""
-    book.promote(now)
-    due = (job for tasks in book.ready.values() for ready in tasks.values() for job in ready)
+    table.promote(now)
+    due = (job for tasks in table.ready.values() for ready in tasks.values() for job in ready)
     if tenant is None:
-        return len(book.waiting), min((job.run_at for job in due), default=None)
-    delayed = sum(job.tenant == tenant for job in book.waiting)
+        return len(table.waiting), min((job.run_at for job in due), default=None)
+    delayed = sum(job.tenant == tenant for job in table.waiting)
     return delayed, min((job.run_at for job in due if job.tenant == tenant), default=None)

@@ -26,51 +26,51 @@ from tidewheel.stores.terminal_errors import (
 )
 
 
-def settle(book: JobTable, settlement: Settlement, now: int) -> bool:
-    job = book.job_under_lease(settlement.lease, now)
+def settle(table: JobTable, settlement: Settlement, now: int) -> bool:
+    job = table.job_under_lease(settlement.lease, now)
     if job is None:
         return False
     outcome = settlement.outcome
-    _measure(book, job, settlement, now)
+    _measure(table, job, settlement, now)
     match outcome:
         case Completed():
             job.result = outcome.result
-            book.finish(job, State.COMPLETED, now)
+            table.finish(job, State.COMPLETED, now)
         case Retried():
             job.keep_attempt(outcome.error, now)
             job.suspect = False  # its worker lived to tell
             if not job.cancel_requested and job.max_attempts is not None and job.attempt >= job.max_attempts:
-                book.finish(job, State.FAILED, now)
+                table.finish(job, State.FAILED, now)
                 return True
             if not job.cancel_requested:
-                tally = book.metrics.minute_at(now)
+                tally = table.metrics.minute_at(now)
                 tally.retried += 1
                 tally.lane(job.topic, job.task).retried += 1
-            _retry_or_cancel(book, job, outcome.delay, now)
+            _retry_or_cancel(table, job, outcome.delay, now)
         case Failed():
             job.origin = outcome.origin
             job.buries += outcome.origin is FailureOrigin.BURIED
             if outcome.priority is not None:
                 job.priority = outcome.priority
             job.keep_attempt(outcome.error, now)
-            book.finish(job, State.FAILED, now)
+            table.finish(job, State.FAILED, now)
         case Released():
-            release_job(book, job, outcome, now)
+            release_job(table, job, outcome, now)
         case Cancelled():
             job.keep_attempt(outcome.error, now)
-            book.finish(job, State.CANCELLED, now)
+            table.finish(job, State.CANCELLED, now)
         case _:
             assert_never(outcome)
     return True
 
 
-def cancel_job(book: JobTable, job: JobRow, error: JobError, now: int) -> None:
+def cancel_job(table: JobTable, job: JobRow, error: JobError, now: int) -> None:
     """End a job without an attempt that could carry the reason: the summary does."""
     job.error_summary = summarise_error(error)
-    book.finish(job, State.CANCELLED, now)
+    table.finish(job, State.CANCELLED, now)
 
 
-def release_job(book: JobTable, job: JobRow, released: Released, now: int) -> None:
+def release_job(table: JobTable, job: JobRow, released: Released, now: int) -> None:
     """Give a running job back. It stays suspect if it was: given back unstarted, it has proved nothing."""
     job.attempt -= 1
     if not job.cancel_requested:
@@ -78,26 +78,26 @@ def release_job(book: JobTable, job: JobRow, released: Released, now: int) -> No
         job.reserves -= not released.taken
         if released.priority is not None:
             job.priority = released.priority
-    _retry_or_cancel(book, job, released.delay, now)
+    _retry_or_cancel(table, job, released.delay, now)
 
 
-def _retry_or_cancel(book: JobTable, job: JobRow, delay: float, now: int) -> None:
+def _retry_or_cancel(table: JobTable, job: JobRow, delay: float, now: int) -> None:
     if job.cancel_requested:
-        cancel_job(book, job, CANCELLED_ON_REQUEST, now)
+        cancel_job(table, job, CANCELLED_ON_REQUEST, now)
     elif delay > 0:
-        book.return_to_pending(job, now + seconds_to_microseconds(delay), now)
+        table.return_to_pending(job, now + seconds_to_microseconds(delay), now)
     else:
         # It has been due all along; its wait is measured from there.
-        book.return_to_pending(job, job.run_at, now)
+        table.return_to_pending(job, job.run_at, now)
 
 
-def _measure(book: JobTable, job: JobRow, settlement: Settlement, now: int) -> None:
+def _measure(table: JobTable, job: JobRow, settlement: Settlement, now: int) -> None:
     """How long the handler ran, and how long the job had been due before."""
     if settlement.run_seconds is None:
         return
     run_time = max(0, seconds_to_microseconds(settlement.run_seconds))
     started_at = job.record_start(now - run_time)
-    tally = book.metrics.minute_at(now)
+    tally = table.metrics.minute_at(now)
     lane = tally.lane(job.topic, job.task)
     wait_time = max(0, started_at - job.run_at)
     tally.wait_time.add(wait_time)

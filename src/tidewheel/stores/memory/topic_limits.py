@@ -28,45 +28,45 @@ Lanes = Mapping[tuple[str, str], JobHeap]
 """Due jobs by topic and task."""
 
 
-def set_limits(book: JobTable, topic: str, limits: TopicLimits | None, now: int) -> bool:
-    before = book.limits.get(topic)
+def set_limits(table: JobTable, topic: str, limits: TopicLimits | None, now: int) -> bool:
+    before = table.limits.get(topic)
     if limits is None:
-        book.limits.pop(topic, None)
+        table.limits.pop(topic, None)
     elif limits.origin is LimitsOrigin.CODE and before is not None and before.origin is LimitsOrigin.OPERATOR:
         return False
     else:
-        check_limited_topic_count(len(book.limits.keys() | {topic}))
-        book.limits[topic] = limits
-        for name, meter in book.rate_meters.items():
+        check_limited_topic_count(len(table.limits.keys() | {topic}))
+        table.limits[topic] = limits
+        for name, meter in table.rate_meters.items():
             rate = limits.rate if name[1:] == WHOLE_TOPIC else limits.key_rate
             if name[0] == topic and rate is not None:
-                book.rate_meters[name] = min(meter, rate.max_meter(now))
-    book.ready_topics.add(topic)
+                table.rate_meters[name] = min(meter, rate.max_meter(now))
+    table.ready_topics.add(topic)
     return True
 
 
 def choose_jobs(
-    book: JobTable, request: ClaimRequest, lanes: Lanes, now: int
+    table: JobTable, request: ClaimRequest, lanes: Lanes, now: int
 ) -> tuple[list[JobRow], int | None, bool]:
     """The best jobs of topics without limits and of what has room in the others, best first.
 
     And when a rate that refused something lets the next job start, and whether more ``free`` might mean more
     jobs. All due jobs are looked at here, however many.
     """
-    topics = {topic for topic, _ in lanes if not book.paused_until(topic, now)}
+    topics = {topic for topic, _ in lanes if not table.paused_until(topic, now)}
     plain = _unlimited_jobs(
-        request, {lane: ready for lane, ready in lanes.items() if lane[0] in topics - book.limits.keys()}
+        request, {lane: ready for lane, ready in lanes.items() if lane[0] in topics - table.limits.keys()}
     )
     offers: list[TopicChoice] = []
     jobs = {job.number: job for job in plain}
-    for topic in sorted(topics & book.limits.keys()):
-        limits = book.limits[topic]
+    for topic in sorted(topics & table.limits.keys()):
+        limits = table.limits[topic]
         wish = max_jobs_from_topic(request, topic, limits)
         due = {job.number: job for (of, _), ready in lanes.items() if of == topic for job in ready}
         if wish < 0 or not due:
             continue
-        meters, heads = _Meters(book, topic), _KeyHeads(book, topic)
-        rooms = LimitCheck(limits, now, _running(book, topic), meters.read, heads.heads)
+        meters, heads = _Meters(table, topic), _KeyHeads(table, topic)
+        rooms = LimitCheck(limits, now, _running(table, topic), meters.read, heads.heads)
         taken = rooms.choose(sorted(map(_candidate, due.values())), wish)
         offers.append(TopicChoice(limits, taken, rooms.next_start_at))
         jobs |= due
@@ -76,18 +76,18 @@ def choose_jobs(
     return [jobs[number] for number in numbers], room_at, kept_back
 
 
-def find_blocked_topics(book: JobTable, now: int) -> list[BlockedTopic]:
+def find_blocked_topics(table: JobTable, now: int) -> list[BlockedTopic]:
     found: list[BlockedTopic] = []
     looked = 0
-    for topic, limits in sorted(book.limits.items()):
-        due = [job for ready in book.ready.get(topic, {}).values() for job in ready]
-        if not due or book.paused_until(topic, now):
+    for topic, limits in sorted(table.limits.items()):
+        due = [job for ready in table.ready.get(topic, {}).values() for job in ready]
+        if not due or table.paused_until(topic, now):
             continue
         looked += 1
         if looked > MAX_BLOCKED_TOPICS:
             break
-        meters, running = _Meters(book, topic), _running(book, topic)
-        rooms = LimitCheck(limits, now, running, meters.read, _KeyHeads(book, topic).heads)
+        meters, running = _Meters(table, topic), _running(table, topic)
+        rooms = LimitCheck(limits, now, running, meters.read, _KeyHeads(table, topic).heads)
         if rooms.choose(sorted(map(_candidate, due)), 1):
             continue
         first = min(due, key=_candidate)
@@ -112,58 +112,58 @@ def _unlimited_jobs(request: ClaimRequest, lanes: Lanes) -> list[JobRow]:
     return best
 
 
-def advance_job_meters(book: JobTable, job: JobRow, now: int) -> None:
+def advance_job_meters(table: JobTable, job: JobRow, now: int) -> None:
     """A job was granted by a claim: let the meters of its topic know."""
-    if (limits := book.limits.get(job.topic)) is not None:
-        meters = _Meters(book, job.topic)
+    if (limits := table.limits.get(job.topic)) is not None:
+        meters = _Meters(table, job.topic)
         for line, meter in advance_meters(limits, _candidate(job).key, meters.read, now):
-            book.rate_meters[job.topic, *line] = meter
+            table.rate_meters[job.topic, *line] = meter
 
 
-def remove_idle_meters(book: JobTable, limit: int, now: int) -> None:
+def remove_idle_meters(table: JobTable, limit: int, now: int) -> None:
     """Those that are back at zero mean nothing any more, nor do pauses that have ended."""
-    for topic in [topic for topic, until in book.pauses.items() if until <= now]:
-        del book.pauses[topic]
-    over = [name for name, meter in book.rate_meters.items() if meter <= now][:limit]
+    for topic in [topic for topic, until in table.pauses.items() if until <= now]:
+        del table.pauses[topic]
+    over = [name for name, meter in table.rate_meters.items() if meter <= now][:limit]
     for name in over:
-        del book.rate_meters[name]
+        del table.rate_meters[name]
 
 
 def _candidate(job: JobRow) -> Candidate:
     return Candidate(-job.priority, job.number, job.tenant, job.limit_key)
 
 
-def _running(book: JobTable, topic: str) -> Counter[LimitKey]:
-    return Counter((job.tenant, job.limit_key or "") for job in book.leases if job.topic == topic)
+def _running(table: JobTable, topic: str) -> Counter[LimitKey]:
+    return Counter((job.tenant, job.limit_key or "") for job in table.leases if job.topic == topic)
 
 
 class _Meters:
     """The meters of one topic."""
 
-    def __init__(self, book: JobTable, topic: str) -> None:
-        self._book = book
+    def __init__(self, table: JobTable, topic: str) -> None:
+        self._table = table
         self._topic = topic
 
     def read(self, line: LimitKey = WHOLE_TOPIC) -> int:
-        return self._book.rate_meters.get((self._topic, *line), 0)
+        return self._table.rate_meters.get((self._topic, *line), 0)
 
 
 class _KeyHeads:
     """Who is first in each line of one topic."""
 
-    def __init__(self, book: JobTable, topic: str) -> None:
-        self._book = book
+    def __init__(self, table: JobTable, topic: str) -> None:
+        self._table = table
         self._topic = topic
         self._firsts: dict[LimitKey, int] | None = None
 
     def heads(self, candidate: Candidate) -> bool:
         if self._firsts is None:
             self._firsts = {}
-            book = self._book
-            due = book.ready.get(self._topic, {}).values()
+            table = self._table
+            due = table.ready.get(self._topic, {}).values()
             # A delayed job that was never granted joins the line when it is due.
-            again = (job for job in itertools.chain(book.waiting, book.blocked) if job.reserves)
-            for job in itertools.chain(*due, again, book.leases):
+            again = (job for job in itertools.chain(table.waiting, table.blocked) if job.reserves)
+            for job in itertools.chain(*due, again, table.leases):
                 line = _candidate(job).key
                 if job.topic == self._topic and line is not None:
                     self._firsts[line] = min(job.number, self._firsts.get(line, job.number))

@@ -19,16 +19,16 @@ from tidewheel.stores.memory.job_table import JobTable
 from tidewheel.stores.transfer import key_name, limit_page_bytes, mark_imported, select_new_jobs
 
 
-def export_jobs(book: JobTable, limit: int, before: int | None) -> list[FullJob]:
+def export_jobs(table: JobTable, limit: int, before: int | None) -> list[FullJob]:
     return limit_page_bytes(
-        [_export_job(book, job) for job in islice(book.newest_first(before), limit)], MAX_EXPORT_BYTES
+        [_export_job(table, job) for job in islice(table.newest_first(before), limit)], MAX_EXPORT_BYTES
     )
 
 
-def _export_job(book: JobTable, job: JobRow) -> FullJob:
+def _export_job(table: JobTable, job: JobRow) -> FullJob:
     # Databases keep whole microseconds.
     record = structs.replace(
-        recorded(book, job),
+        recorded(table, job),
         timeout=_exact_microseconds(job.timeout),
         lease_seconds=_exact_microseconds(job.lease_seconds),
     )
@@ -49,19 +49,19 @@ def _exact_microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds_to_microseconds(seconds) / MICROSECONDS
 
 
-def import_jobs(book: JobTable, jobs: Sequence[FullJob], now: int) -> list[bool]:
+def import_jobs(table: JobTable, jobs: Sequence[FullJob], now: int) -> list[bool]:
     names = [key_name(job) for job in jobs]
-    taken = {name: book.keys[name].id for name in names if name is not None and name in book.keys}
+    taken = {name: table.keys[name].id for name in names if name is not None and name in table.keys}
     numbers: dict[int, UUID] = {}
     for job in jobs:
-        if (other := book.find_number(job.record.number, None)) is not None:
+        if (other := table.find_number(job.record.number, None)) is not None:
             numbers[other.number] = other.id
-    placed = select_new_jobs(jobs, book.jobs.keys(), numbers, taken)
+    placed = select_new_jobs(jobs, table.jobs.keys(), numbers, taken)
     for job in placed:
-        book.import_job(_import_row(job), now)
+        table.import_job(_import_row(job), now)
     for job in placed:
-        dependencies.import_dependencies(book, book.jobs[job.record.id])
-    dependencies.release_dependents(book, now)
+        dependencies.import_dependencies(table, table.jobs[job.record.id])
+    dependencies.release_dependents(table, now)
     return mark_imported(jobs, placed)
 
 

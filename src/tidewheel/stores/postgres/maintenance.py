@@ -46,10 +46,10 @@ class DeferredReleases:
         if self._task is not None:
             self._task.cancel()  # the next rescue goes on
 
-    def schedule(self, freed: ReleaseResult) -> None:
+    def schedule(self, released: ReleaseResult) -> None:
         """Of jobs that waited for those that ended. Nobody waits for what is left to do about them."""
-        self._ready(dict.fromkeys(freed.topics, ANY_NUMBER))
-        if freed.unfinished and self._task is None and not self._database.sees_one_tenant:
+        self._ready(dict.fromkeys(released.topics, ANY_NUMBER))
+        if released.unfinished and self._task is None and not self._database.sees_one_tenant:
             self._task = asyncio.create_task(self._run_in_background())
 
     async def wait(self) -> None:

@@ -58,13 +58,13 @@ async def change(database: Database, verb: str, job_ids: Sequence[UUID], tenant:
 
 
 async def take_back(
-    database: Database, job_ids: Sequence[UUID], tenant: str | None, freed: ReleaseResult
+    database: Database, job_ids: Sequence[UUID], tenant: str | None, released: ReleaseResult
 ) -> tuple[list[ActionResult], list[str]]:
     """A verdict for each, and the topics of those that are ready again."""
     summary = summarise_error(CANCELLED_ON_REQUEST)
     values = (database.now, list(job_ids), tenant, summary)
     rows = sorted(
-        freed.split_rows(await database.fetch_for(tenant, _sql["take_back"], *values)), key=itemgetter(0)
+        released.split_rows(await database.fetch_for(tenant, _sql["take_back"], *values)), key=itemgetter(0)
     )
     return [ActionResult(verdict) for _, verdict, _ in rows], [
         topic for _, _, topic in rows if topic is not None

@@ -46,7 +46,7 @@ _OutcomeColumns = tuple[int, str | None, str | None, str | None, int | None, int
 
 
 async def settle_jobs(
-    database: Statements, settlements: Sequence[Settlement], freed: ReleaseResult
+    database: Statements, settlements: Sequence[Settlement], released: ReleaseResult
 ) -> list[bool]:
     """End leases; whether each was held. The first settlement of a lease counts; a second finds nothing."""
     todo = _first_per_lease(settlements)
@@ -75,7 +75,7 @@ async def settle_jobs(
         *others,
         ERROR_MESSAGES,
     )
-    told = freed.split_rows(rows)
+    told = released.split_rows(rows)
     if len(told) == len(settlements):
         return [True] * len(told)
     held.update([ordered[row[0] - 1].lease for row in told])

@@ -604,7 +604,7 @@ class PostgresStore:
         await self._tell(lowest_numbers_by_topic(jobs, answers))
 
     def _after_settle(
-        self, settlements: Sequence[Settlement], answers: Sequence[bool], freed: ReleaseResult
+        self, settlements: Sequence[Settlement], answers: Sequence[bool], released: ReleaseResult
     ) -> None:
         kinds = {type(item.outcome) for item, accepted in zip(settlements, answers, strict=True) if accepted}
         if not kinds.isdisjoint(_RETURNED_OUTCOMES):
@@ -618,7 +618,7 @@ class PostgresStore:
             self._notify_ready_locally(dict.fromkeys(room, ANY_NUMBER))
             self._notifier.change_freed_slots(room)
         self._counter_rollup.count_written(len(settlements))
-        self._deferred_releases.schedule(freed)
+        self._deferred_releases.schedule(released)
 
     async def _tell(self, places: Mapping[str, int]) -> None:
         """Announce ready jobs as ``_notify_ready`` does, before the caller goes on: it may block the event

@@ -553,9 +553,9 @@ async def test_a_key_of_another_tenant_keeps_no_job_of_another_store_out(store: 
         assert (answer.job_id, answer.duplicate) == (holder, True)
 
 
-async def _placed(store: Store, whole: FullJob) -> bool:
+async def _placed(store: Store, full_job: FullJob) -> bool:
     try:
-        return await store.import_jobs([whole]) == [True]
+        return await store.import_jobs([full_job]) == [True]
     except WrongState:
         return False
 

@@ -217,8 +217,8 @@ async def test_a_job_whose_key_is_held_is_refused_and_nothing_written(
     assert await store.check() == []
 
 
-def _numbered(whole: FullJob, number: int) -> FullJob:
-    return structs.replace(whole, record=structs.replace(whole.record, number=number))
+def _numbered(full_job: FullJob, number: int) -> FullJob:
+    return structs.replace(full_job, record=structs.replace(full_job.record, number=number))
 
 
 async def test_placed_jobs_run_in_their_old_order(store: Store, clock: FrozenClock) -> None:

@@ -107,17 +107,17 @@ class MeasurementSetup:
         return worker_on_loop(self.bench, topic)
 
 
-async def round_trip(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult | None:
+async def round_trip(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult | None:
     """A question to the server that it need not think about."""
-    return await _answers(course.scratch.measure_round_trip, stretch)
+    return await _answers(course.scratch.measure_round_trip, timer)
 
 
-async def commit(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult | None:
+async def commit(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult | None:
     """The smallest durable transaction, without Tidewheel."""
-    return await _answers(course.scratch.measure_commit, stretch)
+    return await _answers(course.scratch.measure_commit, timer)
 
 
-async def pick_up(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult:
+async def pick_up(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult:
     """From the call of enqueue to the first line of the handler, in a worker that had nothing to do."""
     bench = course.bench
     times: list[float] = []
@@ -134,77 +134,77 @@ async def pick_up(course: MeasurementSetup, stretch: MeasurementTimer) -> Measur
 
     first = await bench.pick_up.enqueue(text=course.text)
     async with course.worker(PICK_UP_TOPIC, first):
-        stretch.begin()
-        while not times or not stretch.expired():
+        timer.begin()
+        while not times or not timer.expired():
             await _all(sample() for _ in range(jobs))
-        return make_latency_result(times, stretch.elapsed, with_rate=False)
+        return make_latency_result(times, timer.elapsed, with_rate=False)
 
 
-async def enqueue_one(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult:
+async def enqueue_one(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult:
     """One caller that awaits each job's commit."""
     for _ in range(WARM_UP_CALLS):
         await course.bench.noop.enqueue(text=course.text)
-    stretch.begin()
+    timer.begin()
     times: list[float] = []
-    await _call(course, stretch, times)
-    return make_latency_result(times, stretch.elapsed, with_rate=True)
+    await _call(course, timer, times)
+    return make_latency_result(times, timer.elapsed, with_rate=True)
 
 
-async def enqueue_callers(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult:
+async def enqueue_callers(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult:
     """Many such callers at once, as in a web server."""
     times: list[float] = []
-    stretch.begin()
-    await _all(_call(course, stretch, times) for _ in range(CALLERS))
-    return make_latency_result(times, stretch.elapsed, with_rate=True)
+    timer.begin()
+    await _all(_call(course, timer, times) for _ in range(CALLERS))
+    return make_latency_result(times, timer.elapsed, with_rate=True)
 
 
-async def enqueue_many(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult:
+async def enqueue_many(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult:
     """Jobs handed over a thousand at a time."""
     payloads = [{"text": course.text}] * BATCH_JOBS
     count = 0
-    stretch.begin()
-    while count == 0 or (not stretch.expired() and count < course.max_jobs):
+    timer.begin()
+    while count == 0 or (not timer.expired() and count < course.max_jobs):
         await course.bench.noop.enqueue_many(payloads)
         count += BATCH_JOBS
-    return make_rate_result(count, stretch.elapsed)
+    return make_rate_result(count, timer.elapsed)
 
 
-async def drain(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult:
+async def drain(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult:
     """One worker in this process, with nothing else to do than what has piled up."""
     worker = course.bench.app.worker(topics=[NOOP_TOPIC], handle_signals=False)
-    stretch.begin()
+    timer.begin()
     working = asyncio.create_task(worker.run_until_idle())
     try:
-        while not working.done() and not (stretch.expired() and worker.tally.completed):
-            await asyncio.wait({working}, timeout=min(PROGRESS_POLL_SECONDS, stretch.seconds))
-        figure = make_rate_result(worker.tally.completed, stretch.elapsed)
+        while not working.done() and not (timer.expired() and worker.tally.completed):
+            await asyncio.wait({working}, timeout=min(PROGRESS_POLL_SECONDS, timer.seconds))
+        figure = make_rate_result(worker.tally.completed, timer.elapsed)
     finally:
         worker.stop(now=True)
         await working
     return figure
 
 
-async def enqueue_and_drain(course: MeasurementSetup, stretch: MeasurementTimer) -> MeasurementResult:
+async def enqueue_and_drain(course: MeasurementSetup, timer: MeasurementTimer) -> MeasurementResult:
     """Callers here, the worker elsewhere: what is completed while others come in."""
     bench = course.bench
     first = await bench.throughput.enqueue(text=course.text)
     async with course.worker(THROUGHPUT_TOPIC, first):
         completed = (await bench.app.stats()).completed
         left = course.max_jobs
-        stretch.begin()
+        timer.begin()
 
         async def call() -> None:
             nonlocal left
-            while not stretch.expired() and left > 0:
+            while not timer.expired() and left > 0:
                 left -= 1
                 await bench.throughput.enqueue(text=course.text)
                 await asyncio.sleep(0)  # a store in memory answers at once, and nobody else would get a turn
 
         await _all(call() for _ in range(CALLERS))
         while True:
-            seconds = stretch.elapsed
+            seconds = timer.elapsed
             count = (await bench.app.stats()).completed - completed
-            if count or seconds > stretch.seconds + PICK_UP_SECONDS:
+            if count or seconds > timer.seconds + PICK_UP_SECONDS:
                 return make_rate_result(count, seconds)
             # In a very short run the first jobs may still be under way.
             await asyncio.sleep(PROGRESS_POLL_SECONDS)
@@ -225,22 +225,22 @@ MEASUREMENTS: Final[
 
 
 async def _answers(
-    ask: Callable[[], Awaitable[float | None]], stretch: MeasurementTimer
+    ask: Callable[[], Awaitable[float | None]], timer: MeasurementTimer
 ) -> MeasurementResult | None:
     for _ in range(WARM_UP_CALLS):
         if await ask() is None:
             return None
     times: list[float] = []
-    stretch.begin()
-    while not times or not stretch.expired():
+    timer.begin()
+    while not times or not timer.expired():
         times.append(await ask() or 0.0)
-    return make_latency_result(times, stretch.elapsed, with_rate=False)
+    return make_latency_result(times, timer.elapsed, with_rate=False)
 
 
-async def _call(course: MeasurementSetup, stretch: MeasurementTimer, times: list[float]) -> None:
+async def _call(course: MeasurementSetup, timer: MeasurementTimer, times: list[float]) -> None:
     enqueue = course.bench.noop.enqueue
     most = course.max_jobs
-    while not stretch.expired() and len(times) < most:
+    while not timer.expired() and len(times) < most:
         began = time.perf_counter()
         await enqueue(text=course.text)
         times.append(time.perf_counter() - began)

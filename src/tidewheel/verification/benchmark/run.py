@@ -72,13 +72,17 @@ async def run_benchmark(
 
 
 async def _run(
-    scratch: TemporaryStore, seconds: float, payload_bytes: int, poll_interval: float, watch: ProgressCallback
+    temporary: TemporaryStore,
+    seconds: float,
+    payload_bytes: int,
+    poll_interval: float,
+    watch: ProgressCallback,
 ) -> dict[Measurement, MeasurementResult]:
-    bench = make_bench_app(scratch.url, poll_interval)
+    bench = make_bench_app(temporary.url, poll_interval)
     figures: dict[Measurement, MeasurementResult] = {}
     before = 0.0  # seconds of the run that belong to measurements already taken
     async with bench.app:
-        course = MeasurementSetup(bench, scratch, make_text(payload_bytes), payload_bytes)
+        course = MeasurementSetup(bench, temporary, make_text(payload_bytes), payload_bytes)
         for measurement, share in TIME_SHARES.items():
             stretch = MeasurementTimer(seconds * share, measurement, before, watch)
             figure = await MEASUREMENTS[measurement](course, stretch)

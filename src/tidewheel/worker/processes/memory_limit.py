@@ -57,11 +57,11 @@ if sys.platform != "win32":
             self._first: int | None = None
 
         def set(self, extra: int) -> None:
-            held = self._held()
+            active = self._held()
             if self._first is None:
-                self._first = held
+                self._first = active
             soft, hard = self._before
-            allowed = held + extra if soft == resource.RLIM_INFINITY else min(held + extra, soft)
+            allowed = active + extra if soft == resource.RLIM_INFINITY else min(active + extra, soft)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
 
         def clear(self) -> None:

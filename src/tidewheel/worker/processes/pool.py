@@ -81,13 +81,13 @@ class ProcessPool:
         self._unlimited: set[str] = set()  # tasks whose memory limit this platform cannot keep
         self._shutting_down = False
 
-    async def execute(self, held: ActiveJob) -> Outcome | None:
+    async def execute(self, active: ActiveJob) -> Outcome | None:
         """Run the handler under this lease; see ``Workplace.attempt``."""
         tries = 0
         while True:
             tries += 1
             try:
-                return await self._attempt(held)
+                return await self._attempt(active)
             except NotStarted as error:
                 if error.retryable and tries < MAX_START_TRIES:
                     continue
@@ -96,33 +96,33 @@ class ProcessPool:
                 if error.no_process_left:
                     _log.error(
                         "job %s (%s) is given back for %g s: %s",
-                        held.job.lease.job_id,
-                        held.task.name,
+                        active.job.lease.job_id,
+                        active.task.name,
                         NO_PROCESS_DELAY_SECONDS,
                         error,
                     )
                     return Released(NO_PROCESS_DELAY_SECONDS)
-                return outcomes.after_failure(held.job, held.task.retry, error.error, error)
+                return outcomes.after_failure(active.job, active.task.retry, error.error, error)
 
-    async def _attempt(self, held: ActiveJob) -> Outcome | None:
-        job, policy = held.job, held.task.retry
-        held.started = None  # importing is not running: neither the timeout nor the statistics count it
+    async def _attempt(self, active: ActiveJob) -> Outcome | None:
+        job, policy = active.job, active.task.retry
+        active.started = None  # importing is not running: neither the timeout nor the statistics count it
         try:
-            process, place = await self._process_for(held.task)
+            process, place = await self._process_for(active.task)
         except asyncio.CancelledError:
-            return outcomes.after_stop(job, policy, held.stop_reason or StopReason.SHUTDOWN)
-        held.started = self._clock.monotonic()
-        timer = None if job.timeout is None else self._loop.call_later(job.timeout, held.expire)
+            return outcomes.after_stop(job, policy, active.stop_reason or StopReason.SHUTDOWN)
+        active.started = self._clock.monotonic()
+        timer = None if job.timeout is None else self._loop.call_later(job.timeout, active.expire)
         try:
-            ended = await self._run(process, held, place)
+            ended = await self._run(process, active, place)
             outcome = ended.read()
         except ProcessDied as died:
-            if held.stop_reason is not None:
-                return outcomes.after_stop(job, policy, held.stop_reason)
+            if active.stop_reason is not None:
+                return outcomes.after_stop(job, policy, active.stop_reason)
             if not process.started:
                 # Not this job's doing: something an earlier one left behind, or somebody's kill.
                 raise NotStarted(str(died), again=True) from died
-            return self._after_death(held, died)
+            return self._after_death(active, died)
         except UnreadableMessage as error:
             process.kill()
             return outcomes.after_failure(job, policy, JobError("process_died", str(error)), error)
@@ -130,9 +130,9 @@ class ProcessPool:
             if timer is not None:
                 timer.cancel()
         self._release(process, ended)
-        if isinstance(outcome, Completed) and held.stop_reason not in (StopReason.LOST, StopReason.TIMEOUT):
+        if isinstance(outcome, Completed) and active.stop_reason not in (StopReason.LOST, StopReason.TIMEOUT):
             return outcome  # a handler that finished although it was asked to stop has finished
-        return outcome if held.stop_reason is None else outcomes.after_stop(job, policy, held.stop_reason)
+        return outcome if active.stop_reason is None else outcomes.after_stop(job, policy, active.stop_reason)
 
     def announce_shutdown(self) -> None:
         """Let handlers know that the worker has been told to stop."""
@@ -165,13 +165,13 @@ class ProcessPool:
 
     # -- one job ------------------------------------------------------------------------------------------
 
-    async def _run(self, process: HandlerProcess, held: ActiveJob, place: TaskLocation) -> Ended:
-        run = self._run_of(held)
+    async def _run(self, process: HandlerProcess, active: ActiveJob, place: TaskLocation) -> Ended:
+        run = self._run_of(active)
         message = RunJob(
-            held.task.app.telemetry.inject_context(held.job),
+            active.task.app.telemetry.inject_context(active.job),
             place,
             self._settings.max_result_bytes,
-            held.task.memory_limit,
+            active.task.memory_limit,
             self._shutting_down,
             run.worker,
         )
@@ -180,28 +180,28 @@ class ProcessPool:
             if isinstance(said, StepsRequested):
                 steps = await run.steps()
                 return Reply(said.number, steps is not None, steps=steps or ())
-            report = Report(held.job.lease, said.progress, said.checkpoint, said.step)
+            report = Report(active.job.lease, said.progress, said.checkpoint, said.step)
             return Reply(said.number, await run.report(report))
 
-        ended = await self._wait(process.run(message, answer), process, held)
+        ended = await self._wait(process.run(message, answer), process, active)
         if process.stop_requested:
             # It obeyed, but may have threads that did not.
             process.kill()
-            await self._wait(process.exited, process, held)
+            await self._wait(process.exited, process, active)
         return ended
 
-    async def _wait(self, end: asyncio.Future[T], process: HandlerProcess, held: ActiveJob) -> T:
+    async def _wait(self, end: asyncio.Future[T], process: HandlerProcess, active: ActiveJob) -> T:
         """For an end that comes by itself. Being cancelled means that the handler is to be stopped first."""
         while True:
             try:
                 return await asyncio.shield(end)
             except asyncio.CancelledError:
                 # Without a reason it is the event loop that ends.
-                held.stop_reason = held.stop_reason or StopReason.SHUTDOWN
-                process.stop(held.stop_reason)
+                active.stop_reason = active.stop_reason or StopReason.SHUTDOWN
+                process.stop(active.stop_reason)
 
-    def _after_death(self, held: ActiveJob, died: ProcessDied) -> Outcome:
-        job, limit = held.job, held.task.memory_limit
+    def _after_death(self, active: ActiveJob, died: ProcessDied) -> Outcome:
+        job, limit = active.job, active.task.memory_limit
         code, message = "process_died", str(died)
         cause: Exception = ChildProcessError(message)
         if limit is not None:
@@ -211,9 +211,9 @@ class ProcessPool:
                 cause = MemoryError(message)
             else:
                 message += f" (its memory limit is {limit:,} bytes)"
-        _log.warning("job %s (%s, attempt %d): %s", job.lease.job_id, held.task.name, job.attempt, message)
+        _log.warning("job %s (%s, attempt %d): %s", job.lease.job_id, active.task.name, job.attempt, message)
         error = JobError(code, message, traceback=died.crash or None)
-        return outcomes.after_failure(job, held.task.retry, error, cause)
+        return outcomes.after_failure(job, active.task.retry, error, cause)
 
     # -- processes ----------------------------------------------------------------------------------------
 
