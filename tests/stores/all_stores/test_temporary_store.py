@@ -181,7 +181,10 @@ async def test_what_went_wrong_is_told_before_what_could_not_be_removed(
 ) -> None:
     """An error that hides another leaves people to repair the wrong thing."""
 
+    remove = SqliteTemporaryStore._remove
+
     def stuck(scratch: SqliteTemporaryStore) -> None:
+        remove(scratch)  # Python 3.13 warns of a connection that is left open
         raise StoreError("it could not be removed")
 
     monkeypatch.setattr(SqliteTemporaryStore, "_remove", stuck)
