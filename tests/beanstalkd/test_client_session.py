@@ -320,7 +320,7 @@ async def test_an_error_of_the_store_is_told_and_the_next_command_may_work(
         raise StoreUnavailable("the disk is full; make room")
 
     with monkeypatch.context() as broken:
-        for verb in ("enqueue", "settle", "depths"):
+        for verb in ("enqueue", "settle", "topic_depths"):
             broken.setattr(app.store, verb, fails)
         for _ in range(3):
             assert await talk.say("put 0 0 60 1", b"x") == "OUT_OF_MEMORY"

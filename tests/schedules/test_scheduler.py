@@ -115,7 +115,7 @@ class _Held:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def enqueue_with(self, *arguments: Any) -> Any:
+    async def enqueue_with_document(self, *arguments: Any) -> Any:
         self.reached.set()
         await self.go.wait()
         return await self._inner.enqueue_with_document(*arguments)

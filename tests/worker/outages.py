@@ -16,9 +16,10 @@ from tidewheel.stores.protocol import Store, Wakeups
 from tidewheel.worker import Worker
 
 VERBS = {
-    "open", "migrate", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
-    "cancel_requests", "rescue", "prune", "beat", "leave", "workers", "get", "states",
-    "write_documents", "document", "documents", "remove_document", "enqueue_with",
+    "open", "migrate", "now", "enqueue", "claim", "mark_started", "extend", "settle", "report",
+    "finished_steps",
+    "cancel_requests", "rescue", "prune", "heartbeat", "deregister_worker", "workers", "get", "states",
+    "write_documents", "document", "documents", "remove_document", "enqueue_with_document",
 }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ async def test_a_list_that_cannot_be_written_disturbs_no_job(
 ) -> None:
     """It is mentioned once, and the worker appears as soon as it works."""
     switch = Switch()
-    switch.only, switch.down = {"beat"}, True
+    switch.only, switch.down = {"heartbeat"}, True
     caplog.set_level(logging.WARNING, "tidewheel")
 
     @app.task
@@ -154,7 +154,7 @@ async def test_a_list_that_cannot_be_written_disturbs_no_job(
     async with working_on(app, switch, name="ada"):
         job = await work.enqueue()
         assert await job.result(timeout=PATIENCE) == "done"
-        await until(lambda: switch.refused["beat"] > 2)
+        await until(lambda: switch.refused["heartbeat"] > 2)
         assert await app.workers() == []
         assert caplog.text.count("listing this worker failed") == 1
         switch.down = False
@@ -185,7 +185,7 @@ async def test_a_short_run_is_on_no_list(app: Tidewheel, monkeypatch: pytest.Mon
     """Tests and scripts that run until idle do not pay for it."""
     monkeypatch.setattr(heartbeat, "FIRST_HEARTBEAT_SECONDS", 60.0)
     written: list[str] = []
-    monkeypatch.setattr(heartbeat.WorkerHeartbeat, "_send", lambda *_: written.append("beat"))
+    monkeypatch.setattr(heartbeat.WorkerHeartbeat, "_send", lambda *_: written.append("heartbeat"))
 
     @app.task
     async def work() -> None: ...
@@ -223,7 +223,7 @@ async def test_a_worker_that_was_killed_is_missing(app: Tidewheel) -> None:
             switch = Switch()
             async with working_on(app, switch, name="ada"):
                 await only(app)
-                switch.only, switch.down = {"beat", "leave"}, True
+                switch.only, switch.down = {"heartbeat", "deregister_worker"}, True
             info = await only(app)
             assert (info.missing, info.seconds_since_seen) == (False, 0.0)
             clock.advance(60)

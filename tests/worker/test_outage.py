@@ -145,7 +145,7 @@ async def test_the_first_part_to_get_through_wakes_the_others(
         switch.down = True
         go_on.set()
         second = await work.enqueue(wait=False)
-        await until(lambda: {"settle", "claim", "rescue", "beat"} <= set(switch.refused))
+        await until(lambda: {"settle", "claim", "rescue", "heartbeat"} <= set(switch.refused))
         switch.down = False
         assert await first.result(timeout=PATIENCE) == "done"
         assert await second.result(timeout=PATIENCE) == "done"

@@ -91,7 +91,7 @@ async def test_what_is_watched_counts_up_to_all_jobs(apps: Apps) -> None:
 
 # -- trouble ------------------------------------------------------------------------------------------------
 
-WRITES = ("place_jobs", "pause", "write_documents", "remove_document")
+WRITES = ("import_jobs", "pause", "write_documents", "remove_document")
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from tidewheel.stores.memory import MemoryStore
 from tidewheel.stores.wakeups import WakeupSubscription
 
 VERBS = frozenset({
-    "open", "now", "enqueue", "claim", "start", "extend", "settle", "report", "steps",
-    "cancel_requests", "cancel", "rescue", "prune", "beat", "leave", "list_jobs",
-    "document", "documents", "write_documents", "enqueue_with", "limits", "set_limits",
+    "open", "now", "enqueue", "claim", "mark_started", "extend", "settle", "report",
+    "finished_steps",
+    "cancel_requests", "cancel", "rescue", "prune", "heartbeat", "deregister_worker", "list_jobs",
+    "document", "documents", "write_documents", "enqueue_with_document", "limits", "set_limits",
 })  # fmt: skip
 
 
@@ -124,7 +125,7 @@ class LossyStore:
 
     url = "memory://"
     clock_step_seconds = 0.0
-    deaf = False  # hints get lost on the way, which nobody notices
+    notifications_down = False  # hints get lost on the way, which nobody notices
 
     def __init__(self, network: Network, weather: Weather) -> None:
         self._network = network

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.faults.simulation.producers import Producer
     from tests.faults.simulation.world import Workplace, World
 
-FATAL_VERBS = ((), (), ("claim",), ("settle",), ("extend",), ("enqueue",), ("start", "settle"))
+FATAL_VERBS = ((), (), ("claim",), ("settle",), ("extend",), ("enqueue",), ("mark_started", "settle"))
 
 
 class Faults:
