@@ -361,8 +361,9 @@ def test_a_process_that_is_silent_for_good_is_a_reason_to_start_anew(
 
 def seen(**changes: Any) -> WorkerHealth:
     usual: dict[str, Any] = {
-        "name": "ada", "stopping": False, "worn": False, "failing": False, "claimed_ago": 0.5, "full": False,
-        "poll_interval": 1.0, "concurrency": 10, "running": 3, "stuck": 0, "silent": 0.0, "ran": 7,
+        "name": "ada", "stopping": False, "degraded": False, "failing": False, "seconds_since_claim": 0.5,
+        "has_enough_jobs": False, "poll_interval": 1.0, "concurrency": 10, "running": 3, "stuck": 0,
+        "loop_silent_seconds": 0.0, "ran": 7,
     }  # fmt: skip
     return assess_health(**{**usual, **changes})
 
@@ -371,18 +372,18 @@ def seen(**changes: Any) -> WorkerHealth:
     ("changes", "alive", "ready", "reason"),
     [
         ({}, True, True, ""),
-        ({"claimed_ago": 16.0}, True, True, ""),
-        ({"claimed_ago": 17.0}, True, False, "no claim for 17 s"),
-        ({"claimed_ago": 17.0, "full": True}, True, True, ""),
-        ({"claimed_ago": 60.0, "poll_interval": 60.0}, True, True, ""),
-        ({"claimed_ago": None}, True, False, "no claim was answered yet"),
+        ({"seconds_since_claim": 16.0}, True, True, ""),
+        ({"seconds_since_claim": 17.0}, True, False, "no claim for 17 s"),
+        ({"seconds_since_claim": 17.0, "has_enough_jobs": True}, True, True, ""),
+        ({"seconds_since_claim": 60.0, "poll_interval": 60.0}, True, True, ""),
+        ({"seconds_since_claim": None}, True, False, "no claim was answered yet"),
         ({"failing": True}, True, False, "the store does not answer"),
-        ({"worn": True, "stuck": 5}, True, False, "half the slots are stuck"),
+        ({"degraded": True, "stuck": 5}, True, False, "half the slots are stuck"),
         ({"stuck": 1}, True, True, ""),
         ({"stopping": True}, True, False, "it was asked to stop"),
-        ({"silent": 9.0}, True, True, ""),
-        ({"silent": 11.0}, True, False, "a handler blocks the event loop, for 11 s by now"),
-        ({"silent": 601.0}, False, False, "the event loop has been blocked for 601 s"),
+        ({"loop_silent_seconds": 9.0}, True, True, ""),
+        ({"loop_silent_seconds": 11.0}, True, False, "a handler blocks the event loop, for 11 s by now"),
+        ({"loop_silent_seconds": 601.0}, False, False, "the event loop has been blocked for 601 s"),
     ],
 )
 def test_what_makes_a_worker_unready_or_dead(

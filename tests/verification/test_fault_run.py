@@ -1,4 +1,4 @@
-"""A sweep makes real trouble, finds no promise broken, and leaves nothing behind; so does its crew."""
+"""A sweep makes real trouble, finds no promise broken, and leaves nothing behind; so does its group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLAN = FaultRunPlan(seconds=7.0, seed=3, fault_interval=0.4, workers=2, producer
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Every process that a crew starts."""
+    """Every process that a group starts."""
     processes: list[subprocess.Popen[bytes]] = []
     spawn = ProcessGroup._spawn
 
@@ -141,7 +141,7 @@ async def test_histories_of_two_sweeps_do_not_mix(tmp_path: Path) -> None:
         )
 
 
-# -- the crew -----------------------------------------------------------------------------------------------
+# -- the group -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -150,16 +150,16 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-async def crew(tmp_path: Path, events: list[Event]) -> AsyncIterator[ProcessGroup]:
+async def group(tmp_path: Path, events: list[Event]) -> AsyncIterator[ProcessGroup]:
     """On a file, with nobody in it yet; whoever is left at the end is killed."""
 
     async def url_for(_: str) -> str:
         return f"sqlite:///{tmp_path}/jobs.db"
 
     recorder = ListRecorder(events, "sweep", time.monotonic)
-    crew = ProcessGroup(tmp_path, recorder, url_for=url_for, lease=2.0, seed=1, pause=0.02)
-    yield crew
-    crew.kill_all()
+    group = ProcessGroup(tmp_path, recorder, url_for=url_for, lease=2.0, seed=1, pause=0.02)
+    yield group
+    group.kill_all()
 
 
 async def test_one_that_was_killed_is_replaced_and_no_problem(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tidewheel.core.model import Lane
 from tidewheel.core.topic_limits import TopicLimits
@@ -47,6 +46,6 @@ async def write_declared_limits(
 
 def limits_of_tasks(registry: Registry, lanes: Iterable[Lane]) -> Mapping[str, TopicLimits]:
     """What tasks declare about the topics of these lanes."""
-    declared: dict[str, Any] = {task.topic: task.limits for task in registry if task.limits is not None}
+    declared = {task.topic: task.limits for task in registry if task.limits is not None}
     topics = {lane.topic for lane in lanes}
-    return {topic: limits.declared() for topic, limits in declared.items() if topic in topics}
+    return {topic: limits.as_declared() for topic, limits in declared.items() if topic in topics}

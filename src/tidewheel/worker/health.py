@@ -75,7 +75,7 @@ def assess_health(
     ran: int,
     queue: QueueSnapshot | None = None,
 ) -> WorkerHealth:
-    """What follows from what a worker sees. ``full``: it has all the jobs it wants, and so claims none."""
+    """Judge a worker by its figures. One that ``has_enough_jobs`` claims none, which is not a fault."""
     reasons = []
     if loop_silent_seconds >= LOOP_HUNG_SECONDS:
         reasons.append(f"the event loop has been blocked for {loop_silent_seconds:.0f} s")

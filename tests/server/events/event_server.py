@@ -31,10 +31,10 @@ class OpenGate:
         self.callers[token] = Caller(CallerKind.KEY, token, tenant=context.tenant)
         self.contexts[token] = context
 
-    def prepare(self) -> None:
+    def check_rules(self) -> None:
         """Nothing to read."""
 
-    async def caller(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
+    async def authenticate(self, headers: Mapping[bytes, bytes], *, changing: bool) -> Caller:
         del changing
         token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
         if token not in self.callers:
