@@ -49,18 +49,18 @@ async def be_away(
         async with app:
             victim = await crew.start("worker")
             store = cast("Store", RecordingStore(app.store, recorder))
-            conducts = [HandlerBehavior.SLOW] * JOBS
+            behaviors = [HandlerBehavior.SLOW] * JOBS
             if absence == "blocked":
-                conducts[0] = HandlerBehavior.BLOCKING  # once the others run, which get no turn any more
+                behaviors[0] = HandlerBehavior.BLOCKING  # once the others run, which get no turn any more
             await store.enqueue(
                 [
                     replace(
                         make_job(random.Random(number)),
-                        payload=encode({"conduct": conduct}, limit=1000),
+                        payload=encode({"behavior": behavior}, limit=1000),
                         delay=0.0,
-                        priority=0 if conduct is HandlerBehavior.BLOCKING else 100,
+                        priority=0 if behavior is HandlerBehavior.BLOCKING else 100,
                     )
-                    for number, conduct in enumerate(conducts)
+                    for number, behavior in enumerate(behaviors)
                 ]
             )
             await _until_running(crew, JOBS)

@@ -94,7 +94,7 @@ async def soak(
 
 async def _produce(enqueue: Callable[..., Awaitable[object]], rate: float) -> None:
     choose = random.Random(1)
-    payload = encode({"conduct": HandlerBehavior.QUICK}, limit=1000)
+    payload = encode({"behavior": HandlerBehavior.QUICK}, limit=1000)
     while True:
         jobs = [
             replace(make_job(choose), payload=payload, delay=0.0, retention=RETENTION) for _ in range(BATCH)

@@ -114,13 +114,13 @@ async def _behave(behavior: HandlerBehavior, ctx: Context, lease: float, recorde
 
 def make_job(choose: random.Random, *, key: str | None = None) -> NewJob:
     """A job as it comes: mostly quick ones, of all tenants and priorities, a few for later."""
-    [conduct] = choose.choices(list(BEHAVIOR_SHARES), weights=list(BEHAVIOR_SHARES.values()))
+    [behavior] = choose.choices(list(BEHAVIOR_SHARES), weights=list(BEHAVIOR_SHARES.values()))
     topic = choose.choice(TOPICS)
     return NewJob(
         id=new_id(),
         topic=topic,
         task=topic,
-        payload=encode({"conduct": conduct}, limit=1000),
+        payload=encode({"behavior": behavior}, limit=1000),
         tenant=choose.choice(TENANTS),
         priority=choose.choice((0, 0, 0, 100, -5)),
         delay=choose.uniform(0.1, 1.0) if choose.random() < 0.05 else 0.0,
