@@ -20,8 +20,8 @@ from tidewheel import Tidewheel
 from tidewheel.worker import stuck_handlers, worker
 
 if "worker" in sys.argv:
-    stuck_handlers.STUCK_SECONDS = 0.2
-    worker.BLOCKED_SECONDS = 0.5
+    stuck_handlers.STUCK_AFTER_SECONDS = 0.2
+    worker.LOOP_BLOCKED_SECONDS = 0.5
     os.chdir("/")  # as programs do; the next one starts where this one did
 app = Tidewheel({url!r}, lease=2)
 
@@ -186,7 +186,7 @@ import asyncio, threading, time
 from tidewheel import Tidewheel
 from tidewheel.worker import stuck_handlers
 
-stuck_handlers.STUCK_SECONDS = 0.2
+stuck_handlers.STUCK_AFTER_SECONDS = 0.2
 app = Tidewheel("memory://", lease=2)
 
 

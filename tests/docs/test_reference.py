@@ -127,11 +127,12 @@ def test_every_public_name_is_documented() -> None:
 
 INNER = {
     # For the worker and for each other; not for users.
-    Tidewheel: {"portal", "joiner", "announce", "remote"},
+    Tidewheel: {"portal", "external_transaction", "notify_on_commit", "remote"},
     Task: {"decode", "invoke", "encode_result", "decode_result", "template", "job_for_call", "signature"}
     | {"jobs_for_payloads", "is_async", "retry"},
-    Context: {"send", "lease_lost", "wait_for", "checkpoint_limit", "begun_transaction", "transaction_with"},
-    Transaction: {"enqueue", "get", "keep", "complete", "roll_back", "is_waited_for"},
+    Context: {"save_report", "lease_lost", "wait_for", "checkpoint_limit"}
+    | {"open_transaction", "transaction_for"},
+    Transaction: {"enqueue", "get", "keep_report", "complete", "roll_back", "is_waited_for"},
 }
 
 

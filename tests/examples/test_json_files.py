@@ -84,14 +84,14 @@ async def test_killed_at_any_system_call_of_an_edit_the_files_agree_and_the_edit
         shutil.copytree(tmp_path / "data", "data")
         status, made = nursery.run(url, str(Path.cwd()), point, "requirements")
         assert (status, made) == (-signal.SIGKILL, calls[:point])
-        assert example.mismatches() == [], f"killed at call {point}, {made[-1]}"
+        assert example.disagreements() == [], f"killed at call {point}, {made[-1]}"
         seen.append(example.read("rope"))
         with example.app.on_store(url, clock=FrozenClock(LATER)):
             async with example.app:
                 await example.app.run_until_idle()
                 assert (await example.app.get(job.id)).state == "completed"
         assert example.read("rope") == after
-        assert example.mismatches() == []
+        assert example.disagreements() == []
         assert example.leftovers() == [], f"killed at call {point}, {made[-1]}"
     changed = seen.index(after)
     assert seen == [OLD] * changed + [after] * (len(seen) - changed)

@@ -106,7 +106,7 @@ async def test_many_who_wait_for_the_same_cost_a_few_claims(
     assert memory.remote.waiting == 0
 
 
-@pytest.mark.parametrize("room", [{"topic_limits": {"news": 0}}, {"free": 0}], ids=["limits", "free"])
+@pytest.mark.parametrize("room", [{"topic_limits": {"news": 0}}, {"free_slots": 0}], ids=["limits", "free"])
 async def test_many_who_are_full_cost_a_few_claims_as_well(
     memory: Tidewheel, monkeypatch: pytest.MonkeyPatch, room: dict[str, Any]
 ) -> None:
@@ -405,9 +405,9 @@ async def test_who_gets_jobs_is_told_whether_there_may_be_more(memory: Tidewheel
     assert grant.next_due_in != 0.0
     await memory.limits.set("slow", TopicLimits(concurrency=5))
     await memory.enqueue("slow", {})
-    grant, _ = await memory.remote.reserve(wish("slow", free=0), 0)
+    grant, _ = await memory.remote.reserve(wish("slow", free_slots=0), 0)
     assert (grant.jobs, grant.kept_back) == ((), True)
-    grant, _ = await memory.remote.reserve(wish("slow", free=1), 0)
+    grant, _ = await memory.remote.reserve(wish("slow", free_slots=1), 0)
     assert (len(grant.jobs), grant.kept_back) == (1, False)
 
 

@@ -14,7 +14,7 @@ class Line:
     def __init__(self) -> None:
         self.ended = False
 
-    def hang_up(self) -> None:
+    def abort_connection(self) -> None:
         self.ended = True
 
 

@@ -163,7 +163,7 @@ async def test_a_hang_up_behind_a_request_sent_ahead_is_noticed() -> None:
         )
         connections: Any = server.server.server_state.connections
         async with asyncio.timeout(PATIENCE / 2):  # before the wait is over
-            while not any(connection.throughput.read_paused for connection in connections):
+            while not any(connection.flow.read_paused for connection in connections):
                 writer.write(f"GET /healthz {head}\r\n".encode())  # one that comes early is read over
                 await asyncio.sleep(0.2)
             writer.close()

@@ -98,7 +98,7 @@ async def test_a_request_that_was_refused_may_have_more_luck(ask: Asking, shop: 
     assert (await shop.post("/api/jobs/enqueue", json=body, headers=name)).status_code == 201
 
 
-@pytest.mark.parametrize("limit", ["KEPT_SECONDS", "MAX_KEPT", "MAX_KEPT_BYTES"])
+@pytest.mark.parametrize("limit", ["KEEP_RESPONSES_SECONDS", "MAX_RESPONSES", "MAX_RESPONSE_BYTES"])
 async def test_what_is_at_work_is_never_forgotten(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """However long it takes and whatever else is done meanwhile: its repeat would do it a second time."""
     monkeypatch.setattr(idempotent_requests, limit, 0)
@@ -125,7 +125,7 @@ async def test_what_is_at_work_is_never_forgotten(monkeypatch: pytest.MonkeyPatc
     assert list(known._records) == ["b"], "what is done gives way"
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_KEPT", 20), ("MAX_KEPT_BYTES", 2000)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_RESPONSES", 20), ("MAX_RESPONSE_BYTES", 2000)])
 async def test_one_who_sends_a_lot_makes_nobody_elses_forgotten(
     monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:

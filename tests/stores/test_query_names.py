@@ -86,7 +86,7 @@ def _texts(tree: ast.AST) -> set[str]:
 
 def _states(tree: ast.AST) -> set[str]:
     """States are texts, and some queries are called like the state they look for."""
-    kinds = {"State": State, "Shown": DerivedState}
+    kinds = {"State": State, "DerivedState": DerivedState}
     return {
         kinds[node.value.id][node.attr].value
         for node in ast.walk(tree)

@@ -21,6 +21,7 @@ VERBS = {
     "cancel_requests", "rescue", "prune", "heartbeat", "deregister_worker", "workers", "get", "states",
     "write_documents", "document", "documents", "remove_document", "enqueue_with_document",
 }  # fmt: skip
+assert set(dir(Store)) >= VERBS  # a renamed method would no longer fail
 
 
 class Switch:

@@ -235,10 +235,10 @@ async def test_the_start_of_a_last_attempt_is_recorded_once_the_store_is_back(ap
         ran.append(1)
 
     switch = Switch()
-    switch.only, switch.down = {"start"}, True
+    switch.only, switch.down = {"mark_started"}, True
     async with working_on(app, switch, lease=60):
         job = await work.enqueue()
-        await until(lambda: switch.refused["start"] > 1)
+        await until(lambda: switch.refused["mark_started"] > 1)
         assert not ran
         switch.down = False
         await job.result(timeout=PATIENCE)

@@ -441,12 +441,12 @@ async def test_a_step_waits_for_the_store(app: Tidewheel) -> None:
 
     @app.task(max_attempts=1)
     async def work(ctx: Context) -> str:
-        switch.only, switch.down = {"report", "steps"}, True
+        switch.only, switch.down = {"report", "finished_steps"}, True
         return await ctx.step("once", once)
 
     async with working_on(app, switch, lease=60):
         job = await work.enqueue()
-        await until(lambda: switch.refused["steps"] > 1)
+        await until(lambda: switch.refused["finished_steps"] > 1)
         assert runs == []
         switch.down = False
         await until(lambda: switch.refused["report"] > 1)

@@ -141,10 +141,10 @@ def test_a_later_export_has_only_what_is_new(
     first = export(run, config, url, *(["--rls"] if dialect == "postgresql" else []))
     alembic.command.upgrade(config, "head")
     module = MODULES[dialect]
-    steps = module.migrations()
+    steps = module.load_migrations()
     newest = steps[-1][0] + 1
     added = [*steps, (newest, f"{newest:04}_new", "CREATE TABLE tidewheel_new (a integer);\n")]
-    monkeypatch.setattr(module, "migrations", lambda: added)
+    monkeypatch.setattr(module, "load_migrations", lambda: added)
     second = export(run, config, url)
     text = second.read_text()
     assert f"down_revision = {first.name[:12]!r}" in text

@@ -402,6 +402,6 @@ async def test_verbs_by_id_are_narrowed_by_tenant_as_in_any_store(app: Tidewheel
     store = app._store_of(job.id)
     assert store is not app.store
     assert await store.get(job.id, tenant="other") is None
-    assert [str(v) for v in await store.cancel([job.id], tenant="other")] == ["Verdict.NOT_FOUND"]
-    assert [str(v) for v in await store.requeue([job.id], tenant="other")] == ["Verdict.NOT_FOUND"]
+    assert [str(v) for v in await store.cancel([job.id], tenant="other")] == ["ActionResult.NOT_FOUND"]
+    assert [str(v) for v in await store.requeue([job.id], tenant="other")] == ["ActionResult.NOT_FOUND"]
     assert (await job.refresh()).state == "pending"

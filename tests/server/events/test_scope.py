@@ -194,7 +194,7 @@ async def test_a_store_that_is_away_ends_no_stream(server: Served, monkeypatch: 
     async with server.listen() as client:
         with monkeypatch.context() as patched:
             patched.setattr(server.app, "topics", away)
-            patched.setattr(server.gate, "caller", away)
+            patched.setattr(server.gate, "authenticate", away)
             await asyncio.wait_for(asked.wait(), PATIENCE)
             assert (await client.event()).kind == "trouble"
         assert (await client.event()).kind == "recovered"

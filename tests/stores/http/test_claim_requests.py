@@ -16,7 +16,7 @@ class _Answering:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
 
-    async def ask(self, _request: ClaimRequest, _request_id: str, _wait: float) -> Claim:
+    async def reserve(self, _request: ClaimRequest, _request_id: str, _wait: float) -> Claim:
         await asyncio.get_running_loop().sock_recv(self._line, 1)
         return Claim(())
 

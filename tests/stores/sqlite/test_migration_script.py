@@ -76,7 +76,7 @@ async def test_only_what_is_missing_and_only_where_it_is(
     """A later step comes alone, and refuses a file that is at another version."""
     steps = [*schema.load_migrations(), NEXT]
     for module in (schema, schema):
-        monkeypatch.setattr(module, "migrations", lambda: steps)
+        monkeypatch.setattr(module, "load_migrations", lambda: steps)
     script = await missing_script(f"sqlite:///{path}")
     assert (script.from_version, script.to_version, script.steps, script.undo) == (1, 2, ("0002_next",), None)
     with closing(sqlite3.connect(path)) as connection:

@@ -25,7 +25,7 @@ def postgresql(schema=None, **known):
 
 
 class InMemory(ProjectApp):
-    place = None
+    current_url = None
 
 
 class Databases(SimpleTestCase):
