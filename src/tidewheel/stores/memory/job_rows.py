@@ -42,7 +42,7 @@ KeyName = tuple[str, str, str]
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class JobRow:
-    """A row. ``Book`` moves it between states; nothing else does."""
+    """A row. ``JobTable`` moves it between states; nothing else does."""
 
     id: UUID
     number: int
