@@ -198,7 +198,9 @@ async def test_who_comes_while_a_line_stops_listening_hears_of_jobs(
         await closed.wait()
 
     monkeypatch.setattr(memory.store, "wakeups", wakeups)
-    await memory.remote.reserve(wish("mail"), 0.001)
+    first = reserve(memory, wish("mail"))
+    await standing(memory, 1)  # its line listens by now, which a short wait may not live to see
+    first.cancel()
     await asyncio.wait_for(closing.wait(), PATIENCE)
     monkeypatch.setattr(dispatcher, "UNSUBSCRIBE_AFTER_SECONDS", PATIENCE)
     waiting = reserve(memory, wish("mail"))
