@@ -234,6 +234,9 @@ def test_each_database_has_its_worker(queue: FlaskTidewheel, url: str) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="gunicorn forks")
+@pytest.mark.skipif(
+    (3, 12) <= sys.version_info < (3, 12, 3), reason="cannot start threads while the interpreter ends"
+)
 def test_a_server_that_forks_after_import_enqueues_and_runs(project: Path) -> None:
     """Each process opens what it needs, though its parent had used the queue; SIGTERM lets jobs finish."""
     (project / "preloaded.py").write_text(
